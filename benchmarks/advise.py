@@ -77,8 +77,8 @@ class _Staged(LayoutSearch):
 def gains(compiler: Compiler, path: str, budget: int, minutes: float) -> dict[str, Any]:
     """Return the gains of a program, the number of compilations and seconds."""
     begun = time.monotonic()
-    search = _Staged(compiler, load_program(path, compiler))
-    search.run(budget, minutes)
+    search = _Staged(compiler, load_program(path, compiler), budget, minutes)
+    search.run()
     return {
         "program": search.program.name,
         "entry": search.entry,

@@ -129,9 +129,7 @@ def _in_child(work: Any, early: Any) -> Any:
 def _lowered(xla: Xla, program: str, path: Path) -> bytes:
     """Return the program's module before layout assignment, from the cache if it is there."""
     if not path.exists():
-        work = partial(
-            lower, xla, function=f"benchmarks.programs.{program}", module=b"", one_hot=False
-        )
+        work = partial(lower, xla, function=f"benchmarks.programs.{program}", module=b"")
         result = _in_child(work, dumped)
         if result is None or isinstance(result, Outcome):
             raise CompilerError(f"{program} cannot be lowered")

@@ -22,21 +22,21 @@ from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
 from xlarank.pipelines.programs.kinds import is_function
 
 #: Error of libtpu for operations that it has no code for without a TPU.
-NO_CODE: Final = re.compile(r"Custom emitter .*not found")
+_NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
     Status.TIMEOUT: "compile a smaller program",
     Status.CRASHED: "the compiler itself failed: try another `target` or version of libtpu",
 }
 
 
-def load_program(program: str, compiler: Compiler, *, one_hot: bool = False) -> Program:
+def load_program(program: str, compiler: Compiler) -> Program:
     """Load a file of HLO, or ``module:function``, in its state before layout assignment.
 
     A ``ModuleTuningData`` of TpuGraphs is in that state already. Raises
     `xlarank.data.errors.HloError` if it is not a program, `CompilerError` if it is rejected.
     """
     if is_function(program):
-        loaded = compiler.lower(function=program, one_hot=one_hot)
+        loaded = compiler.lower(function=program)
         return replace(loaded, name=_function_name(program))
     path = Path(program)
     message = read_program(path)
@@ -81,7 +81,7 @@ def default_error(module: Message, default: Outcome, target: str) -> CompilerErr
         got = f"the custom call {', '.join(named)} has no code for {target}"
         expected = "operations of XLA, or custom calls of this compiler"
         do = "replace what calls it, or dump the program where it is compiled for this target"
-    elif NO_CODE.search(reason):
+    elif _NO_CODE.search(reason):
         lines = sorted({"{}:{}".format(*source_line(module, node)) for node in indexing})
         got = f"the compiler itself fails ({reason}), with gather or scatter at {', '.join(lines)}"
         expected = "operations that libtpu can generate code for without a TPU"

@@ -16,12 +16,13 @@ from xlarank.cli.console import plain_values
 from xlarank.cli.programs import _show_advice
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto, instructions
-from xlarank.pipelines.programs.advise import advice, diagnosis
+from xlarank.pipelines.programs.advise import advice
 from xlarank.pipelines.programs.advise.advice import advise
 from xlarank.pipelines.programs.advise.diagnosis import (
     Leaf,
     changes_of,
     diagnose,
+    entry_lines,
     operation_lines,
     ties_of,
 )
@@ -81,15 +82,13 @@ class FakeCompiler:
         self.versions = {"jax": "0"}
         self.compiled = []
         self.pasted = []
-        self.one_hot = []
 
-    def lower(self, *, one_hot=False, **_):
-        self.one_hot.append(one_hot)
+    def lower(self, **_):
         module = product_module()
         module.computations[0].instructions[0].custom_call_target = self.custom_call
         return Program(module.SerializeToString(), [["[0]", "[1]['w']"], [""]])
 
-    def compile_pasted(self, function, lines, one_hot):
+    def compile_pasted(self, function, lines):
         self.pasted.append(lines)
         return TEXT.format(weight="0,1", operand="w", cycles=100, copy="")
 
@@ -146,15 +145,15 @@ def test_entry_layouts_are_chosen_by_the_compiler_and_set_by_the_printed_code(co
     assert result.diagnosis.summary == summary
     assert (result.diagnosis.moved_cycles, result.diagnosis_after.moved_cycles) == (300, 0)
     order = "    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]"
-    assert order in result.lines and "outputs = {}" in result.lines
+    assert order in result.lines
     assert result.lines[-1].startswith("arguments = jax.tree_util.tree_map(put, arguments, in_for")
     compile("\n".join(result.lines), "lines", "exec")
     assert compiler.pasted == [result.lines], "the code that is printed is compiled"
     assert not result.net_text, "a weight alone"
     edited = HloModuleProto.FromString((tmp_path / "mine.advised.pb").read_bytes())
-    assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
+    assert entry_modes(edited) == [["{1,0}", "{0,1}"], ["{1,0}"]]
     value = json.loads((tmp_path / "mine.advice.json").read_text())
-    assert value["inputs"][0]["major_to_minor"] == [1, 0]
+    assert value["inputs"][0]["minor_to_major"] == [0, 1]
     assert value["speedup"] == pytest.approx(4, rel=0.01)
     assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
 
@@ -163,7 +162,7 @@ def test_operations_around_copies_are_laid_out_in_the_edited_module(compiler, tm
     compiler.useless = True
     result = run(compiler, tmp_path)
     (change,) = result.changes
-    assert (change.name, change.minor_to_major) == ("dot.3", (1, 0))
+    assert (change["name"], change["minor_to_major"]) == ("dot.3", (1, 0))
     assert result.code_ns is None and result.speedup == pytest.approx(400 / 350)
     assert result.lines[-2:] == [
         "# net.py:7, dot f32[64,64], jit(f)/dot",
@@ -201,12 +200,12 @@ def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, c
         compiler.advised_seconds = seconds
         out = tmp_path / str(seconds)
         result = run(compiler, out, measure=True)
-        assert text in result.measured.text and result.measured.expected == 4
+        assert text in result.measured["summary"] and result.measured["expected"] == 4
         gains = [result.speedup > 1, result.lines, result.inputs, result.is_worthwhile]
         assert [*map(bool, gains)] == [kept] * 4
         assert (out / "mine.advised.pb").exists() == kept
         _show_advice(result)
-        assert result.measured.text.partition(":")[0] in capsys.readouterr().out
+        assert result.measured["summary"].partition(":")[0] in capsys.readouterr().out
     compiler.advised_seconds = "no memory"
     with pytest.raises(CompilerError, match=r"as advised does not run .no memory"):
         run(compiler, tmp_path, measure=True)
@@ -215,11 +214,11 @@ def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, c
 def test_a_measured_target_shows_its_measurement_alone(compiler, tmp_path, capsys):
     compiler.target = chip_named("cpu")
     result = run(compiler, tmp_path)
-    assert result.diagnosis is None and result.measured is not None and result.code_ns is None
-    assert result.speedup == result.measured.speedup > 1.5
+    assert result.measured is not None and result.code_ns is None
+    assert result.speedup == result.measured["speedup"] > 1.5
     _show_advice(result)
     printed = capsys.readouterr().out
-    assert f"{result.measured.speedup:.3f} times as fast" in printed and "cycles" not in printed
+    assert f"measured on cpu: {result.speedup:.3f} times as fast" in printed
 
 
 def test_the_advice_of_another_program_is_never_overwritten(compiler, tmp_path):
@@ -269,10 +268,8 @@ def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
     ):
         compiler.broken = Outcome(Status(status), message=message)
         compiler.custom_call = "ffi"
-        compiler.one_hot = []
         with pytest.raises(CompilerError, match=error):
             run(compiler, tmp_path / error, budget=3)
-        assert compiler.one_hot == ([False, True] if "one_hot" in error else [False])
 
 
 def test_a_function_that_is_no_program_is_named(monkeypatch):
@@ -290,7 +287,7 @@ def test_a_function_that_is_no_program_is_named(monkeypatch):
         ("untupled", r"returned \w+, dict; expected a callable and a tuple"),
     ):
         with pytest.raises(CompilerError, match=message):
-            import_function(f"net:{name}", False)
+            import_function(f"net:{name}")
 
 
 def test_the_compilers_choice_is_kept_if_nothing_beats_it(compiler, tmp_path):
@@ -303,8 +300,6 @@ def test_the_compilers_choice_is_kept_if_nothing_beats_it(compiler, tmp_path):
     assert run(compiler, tmp_path / "none", minutes=0.0).stopped == "the time is over"
     with pytest.raises(CompilerError, match="'tpu-v9' is not"):
         chip_named("tpu-v9")
-    with pytest.raises(CompilerError, match="budget of 0"):
-        run(compiler, tmp_path, budget=0)
 
 
 def test_copies_are_named_by_their_tensors():
@@ -324,8 +319,8 @@ def test_copies_are_named_by_their_tensors():
     weight = Leaf("weight", "w", "", "f32[8,8]")
     output = Leaf("output", "result", "", "f32[8,8]")
     result = diagnose(text, [weight], [output])
-    relayouts = [(copy.name, copy.kind, copy.tensor, copy.cycles) for copy in result.relayouts]
-    assert relayouts == [
+    keys = ("name", "kind", "tensor", "cycles")
+    assert [tuple(copy[key] for key in keys) for copy in result.relayouts] == [
         ("of_weight", "weight", "w", 4),
         ("between", "between", "first -> second", 3),
         ("of_output", "output", "result", 1),
@@ -375,7 +370,7 @@ def test_outputs_that_lie_otherwise_than_the_inputs_they_become_are_not_tied(com
     for operand in module.computations[0].instructions[:2]:
         operand.shape.dimensions[:] = 64, 64
     program = Program(module.SerializeToString(), [["[0]", "[1]"], ["[1]"]])
-    search = LayoutSearch(compiler, program)
+    search = LayoutSearch(compiler, program, budget=1, minutes=1)
     assert search.ties == {1: 0}
     arrays = "(f32[64,64]{1,0}, f32[64,64]{0,1})->f32[64,64]{1,0}"
     text = f"HloModule m, entry_computation_layout={{{arrays}}}\n"
@@ -392,7 +387,7 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     assert head == "# from jax.experimental.layout import Layout, with_layout_constraint"
     assert name == "# dot f32[8,128], jit(f)/dot_general"
     assert call == "#   with_layout_constraint(value of the dot, Layout(major_to_minor=(1, 0)))"
-    assert operation_lines([]) == [] == diagnosis.entry_lines([], [])
+    assert operation_lines([]) == [] == entry_lines([], [])
     index = module.stack_frame_index
     dot.metadata.stack_frame_id = 2
     index.file_names.extend(["/lib/site-packages/flax/linear.py", "/home/me/net.py"])
@@ -401,7 +396,7 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     index.stack_frames.add(file_location_id=2)
     index.stack_frames.add(file_location_id=1, parent_frame_id=1)
     (change,) = changes_of(module, {at: (0, 1)})
-    assert (change.file, change.line) == ("/home/me/net.py", 12)
+    assert (change["file"], change["line"]) == ("/home/me/net.py", 12)
     dot.metadata.op_name = "jit(f)/transpose(jvp())/dot_general"
     _, gradient = operation_lines(changes_of(module, {at: (0, 1)}))
     assert gradient.startswith("# 1 operation of gradients, which have no value in the source")

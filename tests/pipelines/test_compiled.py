@@ -51,7 +51,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     with Compiler("tpu-v3") as compiler:
         ((_, own),) = compiler.compile([load_program(PRODUCTS, compiler).module])
     assert graph.runtime[0] == round(own.cycles / 0.94)
-    assert "not measured" in first.manifest["source"]
+    assert first.manifest["source"] == "estimated by the TPU's compiler for tpu-v3"
     assert not collected(PRODUCTS, tmp_path, configs=5).fresh
     with pytest.raises(CompilerError, match="another seed"):
         collected(PRODUCTS, tmp_path, configs=5, seed=1)
@@ -102,8 +102,8 @@ def test_advice_is_measured_on_targets_without_estimates(tmp_path):
     advice = advise(str(path), tmp_path, "device", budget=4)
     (change,) = advice.inputs
     assert (change.before, change.minor_to_major) == ((0, 1), (1, 0))
-    assert advice.measured is not None and advice.measured.low > 1 and advice.is_worthwhile
-    assert "measured on cpu" in advice.measured.text
+    assert advice.measured["low"] > 1 and advice.is_worthwhile
+    assert advice.measured["device"] == "cpu"
     again = advise(str(tmp_path / "sums.advised.pb"), tmp_path, "device", budget=4)
     assert not again.inputs and not again.lines and again.speedup == 1, "nothing more to gain"
 
@@ -113,7 +113,7 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert 2 <= advice.compiled["ok"] <= 6 and advice.module_ns < advice.default_ns
     entry = advise(TEXTS, tmp_path / "entry", budget=2)
     assert entry.code_ns == entry.module_ns == _pasted_ns(entry.lines, PROGRAMS, "texts")
-    assert advice.diagnosis.cycles == sum(cost.cycles for cost in advice.diagnosis.operations)
+    assert advice.diagnosis.cycles == sum(cost["cycles"] for cost in advice.diagnosis.operations)
     assert {leaf.name for leaf in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
     with Compiler("tpu-v3") as compiler:
@@ -161,10 +161,7 @@ def test_the_lines_of_advice_run_in_a_loop_whose_outputs_go_in_again(tmp_path):
     assert advice.speedup > 1.02
 
 
-def test_one_hot_replaces_picked_elements_if_the_compiler_has_no_code_for_them(tmp_path):
-    advice = advise(f"{PROGRAMS}:cross_entropy", tmp_path, budget=2)
-    assert "take_along_axis" in advice.replaced and "one_hot" in advice.replaced
-    assert advice.default_ns > 0 and advice.diagnosis.operations
+def test_picked_elements_for_which_the_compiler_has_no_code_are_named(tmp_path):
     fails = r"the compiler itself fails.*compiled_programs.py:\d+.*one_hot"
     with pytest.raises(CompilerError, match=fails):
         advise(f"{PROGRAMS}:picked", tmp_path, budget=2)

@@ -14,7 +14,7 @@ from xlarank.data.hardware import DEFAULT_CHIP
 
 if TYPE_CHECKING:
     from xlarank.pipelines.programs.advise.advice import Advice
-    from xlarank.pipelines.programs.advise.diagnosis import Cost, Diagnosis
+    from xlarank.pipelines.programs.advise.diagnosis import Diagnosis
     from xlarank.pipelines.programs.collect import Collected
 
 app = Typer()
@@ -135,12 +135,7 @@ def advise(
 
     with Compiler(target, jobs=jobs) as compiler:
         advice = run(program, compiler, out=out, budget=budget, minutes=minutes, measure=measure)
-    if advice.replaced:
-        say(advice.replaced)
-    if advice.diagnosis is None:
-        say(f"{advice.target} is measured: for a diagnosis of copies pass a TPU as --target")
-    else:
-        _show_diagnosis(advice.diagnosis)
+    _show_diagnosis(advice.diagnosis)
     if budget > 1:
         _show_advice(advice)
     else:
@@ -170,7 +165,7 @@ def _show_advice(advice: Advice) -> None:
         for name, laid_out, ns in variants
     )
     if advice.measured:
-        say(advice.measured.text)
+        say(advice.measured["summary"])
     if not advice.is_worthwhile:
         do = "leave the layouts to the compiler"
         say(f"{advice.speedup:.3f}: nothing worth doing (less than 2 %); {do}")
@@ -182,29 +177,28 @@ def _show_advice(advice: Advice) -> None:
             "shape": leaf.shape,
             "minor to major now": _order(leaf.before),
             "then": _order(leaf.minor_to_major),
-            "major to minor": _order(leaf.major_to_minor),
+            "major to minor": _order(leaf.minor_to_major[::-1]),
         }
         for leaf in (*advice.inputs, *advice.outputs)
     )
     show_rows(
         {
-            "operation": change.name,
-            "opcode": change.opcode,
-            "shape": change.shape,
-            "minor to major": _order(change.minor_to_major),
-            "major to minor": _order(change.major_to_minor),
-            "from": change.source,
-            "source": f"{change.file}:{change.line}" if change.file else "",
+            "operation": change["name"],
+            "opcode": change["opcode"],
+            "shape": change["shape"],
+            "minor to major": _order(change["minor_to_major"]),
+            "major to minor": _order(change["minor_to_major"][::-1]),
+            "from": change["source"],
+            "source": f"{change['file']}:{change['line']}" if change["file"] else "",
         }
         for change in advice.changes
     )
-    if advice.diagnosis is not None and advice.diagnosis_after is not None:
-        before = advice.diagnosis.moved_cycles
+    if before := advice.diagnosis.moved_cycles:
         after = advice.diagnosis_after.moved_cycles
         say(f"copies forced by layouts: {before:,} cycles before, {after:,} after")
     for line in advice.lines:
         say(line)
-    if advice.changes and advice.function:
+    if advice.changes:
         say("operations are laid out in the edited module only: write these constraints into")
         say("the source, then run advise again")
     say("measure before you keep a layout: docs/reference/programs.md")
@@ -212,28 +206,34 @@ def _show_advice(advice: Advice) -> None:
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
     costs = diagnosis.operations[:_SHOWN]
-    say(f"{diagnosis.cycles:,} estimated cycles, the {len(costs)} slowest operations:")
-    rows = []
-    for cost in costs:
-        place = {"source": _line(cost.source), "from": cost.origin}
-        rows.append({"~operation": cost.name} | _cost_cells(cost) | place)
-    show_rows(rows)
+    if costs:
+        say(f"{diagnosis.cycles:,} estimated cycles, the {len(costs)} slowest operations:")
+    show_rows(
+        {
+            "~operation": cost["name"],
+            ">cycles": f"{cost['cycles']:,}",
+            ">share": f"{cost['cycles'] / diagnosis.cycles:.1%}",
+            "shape": cost["shape"],
+            "source": Path(cost["source"]).name,
+            "from": cost["origin"],
+        }
+        for cost in costs
+    )
     say(diagnosis.summary)
-    rows = []
-    for copy in diagnosis.relayouts[:_SHOWN]:
-        orders = {"from layout": _order(copy.before), "to layout": _order(copy.after)}
-        place = {"of": copy.kind, "~name": copy.tensor, "source": _line(copy.source)}
-        rows.append({"~copy": copy.name} | _cost_cells(copy) | orders | place)
-    show_rows(rows)
-
-
-def _cost_cells(cost: Cost) -> dict[str, str]:
-    return {">cycles": f"{cost.cycles:,}", ">share": f"{cost.share:.1%}", "shape": cost.shape}
-
-
-def _line(source: str) -> str:
-    """Return a file and line without folders, to fit a table."""
-    return source.rpartition("/")[2]
+    show_rows(
+        {
+            "~copy": copy["name"],
+            ">cycles": f"{copy['cycles']:,}",
+            ">share": f"{copy['cycles'] / diagnosis.cycles:.1%}",
+            "shape": copy["shape"],
+            "from layout": _order(copy["before"]),
+            "to layout": _order(copy["after"]),
+            "of": copy["kind"],
+            "~name": copy["tensor"],
+            "source": Path(copy["source"]).name,
+        }
+        for copy in diagnosis.relayouts[:_SHOWN]
+    )
 
 
 def _order(dimensions: tuple[int, ...]) -> str:

@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from xlarank.data.errors import counted
 from xlarank.data.hlo.encoding import shape_text
@@ -65,7 +65,6 @@ class Leaf:
     shape: str
     before: Order = ()
     minor_to_major: Order = ()
-    major_to_minor: Order = ()
     looped: bool = False
 
 
@@ -128,70 +127,59 @@ def _used_as_weight(entry: Message, parameter: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """An `Operation` with the cycles of all its runs and their share of the estimate."""
-
-    name: str
-    opcode: str
-    shape: str
-    origin: str
-    source: str
-    cycles: int
-    share: float
-
-
-@dataclass(frozen=True)
-class ForcedCopy(Cost):
-    """A copy or transpose forced by layouts; ``kind`` as of a `Leaf`, or ``between`` operations."""
-
-    before: Order
-    after: Order
-    kind: str
-    tensor: str
-
-
-@dataclass(frozen=True)
 class Diagnosis:
-    """Operations and their cycles, the costliest first; ``moved_cycles``: of all relayouts."""
+    """Estimated cycles of a compiled program; all records begin with the costliest.
+
+    Attributes:
+        moved_cycles: sum over ``relayouts``.
+        operations: name, opcode, shape, origin, source and cycles of all runs.
+        relayouts: copies and transposes forced by layouts: also the layouts ``before`` and
+            ``after``, the ``kind`` and name of the ``tensor`` as of a `Leaf`, or ``between`` two
+            operations.
+    """
 
     cycles: int
     moved_cycles: int
     summary: str
-    operations: list[Cost]
-    relayouts: list[ForcedCopy]
+    operations: list[dict[str, Any]]
+    relayouts: list[dict[str, Any]]
 
 
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
     """Return costs and relayouts of a compiled program, with names of inputs and outputs."""
     operations = read_operations(text)
-    cycles = sum(op.total for op in operations)
     costs = []
     relayouts = []
     entry = next((op.computation for op in operations), "")  # its operations come first
     for op in sorted((op for op in operations if op.total), key=lambda op: -op.total):
-        cost = Cost(op.name, op.opcode, op.shape, op.origin, op.source, op.total, op.total / cycles)
+        cost: dict[str, Any] = {
+            "name": op.name,
+            "opcode": op.opcode,
+            "shape": op.shape,
+            "origin": op.origin,
+            "source": op.source,
+            "cycles": op.total,
+        }
         costs.append(cost)
         if op.relayout:
             leaves = (inputs, outputs) if op.computation == entry else ((), ())
             kind, tensor = _tensor_of(op, *leaves)
-            relayout = ForcedCopy(
-                **vars(cost), before=op.before, after=op.layout, kind=kind, tensor=tensor
-            )
-            relayouts.append(relayout)
-    moved = sum(copy.cycles for copy in relayouts)
-    return Diagnosis(cycles, moved, _summary(relayouts, moved, cycles), costs, relayouts)
+            layouts = {"before": op.before, "after": op.layout}
+            relayouts.append(cost | layouts | {"kind": kind, "tensor": tensor})
+    cycles = sum(op.total for op in operations)
+    moved = sum(op.total for op in operations if op.relayout)
+    summary = _summary(Counter(copy["kind"] for copy in relayouts), moved, cycles)
+    return Diagnosis(cycles, moved, summary, costs, relayouts)
 
 
-def _summary(relayouts: Sequence[ForcedCopy], moved: int, cycles: int) -> str:
+def _summary(kinds: Counter[str], moved: int, cycles: int) -> str:
     if not cycles:
-        return "the compiler estimates no cycles of this program"
-    if not relayouts:
+        return "nothing is estimated for this target; a TPU shows the copies that layouts force"
+    if not kinds:
         return "no copy or transpose is forced by layouts"
-    kinds = Counter(copy.kind for copy in relayouts)
-    found = [kind for kind in _PLURALS if kinds[kind]]
-    parts = ", ".join(f"{kinds[kind]} {_PLURALS[kind]}" for kind in found)
-    number = "is 1 copy" if len(relayouts) == 1 else f"are {len(relayouts)} copies"
-    return f"{moved / cycles:.0%} of the estimate {number} forced by layouts: {parts}"
+    parts = [f"{kinds[kind]} {phrase}" for kind, phrase in _PLURALS.items() if kinds[kind]]
+    number = "is 1 copy" if kinds.total() == 1 else f"are {kinds.total()} copies"
+    return f"{moved / cycles:.0%} of the estimate {number} forced by layouts: {', '.join(parts)}"
 
 
 def _tensor_of(copy: Operation, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> tuple[str, str]:
@@ -214,61 +202,46 @@ def _tensor_of(copy: Operation, inputs: Sequence[Leaf], outputs: Sequence[Leaf])
     return "between", f"{producer.origin or producer.name} -> {user.origin or user.name}"
 
 
-@dataclass(frozen=True)
-class Change:
-    """An operation's new layout; ``source``: its name in the JAX program."""
-
-    node: int
-    name: str
-    opcode: str
-    shape: str
-    source: str
-    file: str
-    line: int
-    minor_to_major: Order
-    major_to_minor: Order
-
-
-def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[Change]:
-    """Return a change for each node in ``layouts``."""
+def changes_of(module: Message, layouts: Mapping[int, Order]) -> list[dict[str, Any]]:
+    """Return a record for each node in ``layouts``; ``source``: its name in the JAX program."""
     nodes = [instruction for _, instruction in instructions(module)]
     changes = []
     for at, order in layouts.items():
         node = nodes[at]
         file, line = source_line(module, node)
-        change = Change(
-            node=at,
-            name=node.name,
-            opcode=node.opcode,
-            shape=shape_text(node.shape),
-            source=node.metadata.op_name,
-            file=file,
-            line=line,
-            minor_to_major=order,
-            major_to_minor=order[::-1],
-        )
+        change = {
+            "node": at,
+            "name": node.name,
+            "opcode": node.opcode,
+            "shape": shape_text(node.shape),
+            "source": node.metadata.op_name,
+            "file": file,
+            "line": line,
+            "minor_to_major": order,
+        }
         changes.append(change)
     return changes
 
 
-def operation_lines(changes: Sequence[Change]) -> list[str]:
+def operation_lines(changes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return comments with the source line of each operation and the call that sets its layout."""
     lines = []
-    gradients = [change for change in changes if "transpose(" in change.source]
     if changes:
         lines.append("# from jax.experimental.layout import Layout, with_layout_constraint")
+    gradients = 0
     for change in changes:
-        if change in gradients:
+        if "transpose(" in change["source"]:
+            gradients += 1
             continue
-        location = f"{change.file}:{change.line}, " if change.file else ""
-        source = f", {change.source}" if change.source else ""
-        lines.append(_comment(f"{location}{change.opcode} {change.shape}{source}"))
-        if code := linecache.getline(change.file, change.line).strip():
+        location = f"{change['file']}:{change['line']}" if change["file"] else ""
+        value = f"{change['opcode']} {change['shape']}"
+        lines.append(_comment(", ".join(filter(None, (location, value, change["source"])))))
+        if code := linecache.getline(change["file"], change["line"]).strip():
             lines.append(_comment(f"  {code}"))
-        order = f"Layout(major_to_minor={change.major_to_minor})"
-        lines.append(f"#   with_layout_constraint(value of the {change.opcode}, {order})")
+        order = f"Layout(major_to_minor={change['minor_to_major'][::-1]})"
+        lines.append(f"#   with_layout_constraint(value of the {change['opcode']}, {order})")
     if gradients:
-        operations = counted(len(gradients), "operation")
+        operations = counted(gradients, "operation")
         why = "JAX gives the gradient of a constrained value the same layout"
         lines.append(f"# {operations} of gradients, which have no value in the source: {why}")
     return lines
@@ -285,9 +258,9 @@ def entry_lines(inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> list[str]:
         return []
     lines = _FORMATS.splitlines()
     for title, changes in (("inputs", inputs), ("outputs", outputs)):
-        lines.append(f"{title} = {{" if changes else f"{title} = {{}}")
+        lines.append(f"{title} = {{")
         for leaf in changes:
             comment = _comment(f"{leaf.kind} {leaf.name}, {leaf.shape}")
-            lines.append(f"    {leaf.path!r}: {leaf.major_to_minor},  {comment}")
-        lines += ["}"] if changes else []
+            lines.append(f"    {leaf.path!r}: {leaf.minor_to_major[::-1]},  {comment}")
+        lines.append("}")
     return [*lines, *_COMPILED.splitlines()]

@@ -40,7 +40,7 @@ class Chip:
     def labels(self) -> str:
         """Description of the labels."""
         if self.estimated:
-            return f"estimated by the TPU's compiler for {self.name}, not measured"
+            return f"estimated by the TPU's compiler for {self.name}"
         return f"measured on this machine's {self.device}"
 
     def nanoseconds(self, cycles: int) -> int:

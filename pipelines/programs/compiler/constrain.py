@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
 
@@ -28,6 +29,32 @@ AUTO: Final = "auto"
 _MODES: Final = ("arg_layout_modes", "out_layout_modes")
 _ENTRY_LAYOUT: Final = re.compile(r"entry_computation_layout=\{(.*?)\}(?:, \w+=|\n|$)")
 Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Output orders of operations, by node, and modes of inputs and of outputs."""
+
+    orders: tuple[tuple[int, Order], ...]
+    entry: tuple[tuple[str, ...], ...]
+
+    def apply(self, module: Message) -> Message:
+        """Return a copy of a module with these layouts."""
+        return with_entry_modes(constrain(module, dict(self.orders)), *self.entry)
+
+    def with_orders(self, orders: Mapping[int, Order]) -> Layouts:
+        """Return these layouts with further orders of operations."""
+        return replace(self, orders=tuple(sorted({**dict(self.orders), **orders}.items())))
+
+    def with_entry(self, *entry: Sequence[Order]) -> Layouts:
+        """Return these layouts with minor-to-major orders of all inputs, and of all outputs."""
+        return replace(self, entry=tuple(tuple(map(_mode_of, orders)) for orders in entry))
+
+
+def written_layouts(module: Message) -> Layouts:
+    """Return a module's own layouts."""
+    modes = entry_modes(module) or [[DEFAULT] * len(shapes) for shapes in entry_shapes(module)]
+    return Layouts((), tuple(map(tuple, modes)))
 
 
 def layouts_of(
@@ -133,7 +160,7 @@ def entry_modes(module: Message) -> list[list[str]] | None:
     return [inputs, outputs] if {*inputs, *outputs} - {DEFAULT} else None
 
 
-def mode_of(order: Order) -> str:
+def _mode_of(order: Order) -> str:
     """Return the mode that requests a minor-to-major order; scalars have the default."""
     return f"{{{','.join(map(str, order))}}}" if order else DEFAULT
 

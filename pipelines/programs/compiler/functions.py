@@ -31,13 +31,11 @@ from xlarank.pipelines.programs.compiler.xla import (
 )
 
 
-def compile_pasted(
-    xla: Xla, folder: Path, *, function: str, lines: Sequence[str], one_hot: bool
-) -> str:
+def compile_pasted(xla: Xla, folder: Path, *, function: str, lines: Sequence[str]) -> str:
     """Return the text of a program compiled with lines after ``step, arguments = function()``."""
     import jax
 
-    step, arguments = import_function(function, one_hot)
+    step, arguments = import_function(function)
     scope = {"jax": jax, "device": xla.device, "step": step, "arguments": arguments}
     # the last line creates the argument arrays
     code = "\n".join(lines[:-1]).replace("jax.devices()[0]", "device")
@@ -53,16 +51,14 @@ def _shape_of(leaf: Any, sharding: Any) -> Any:
     return jax.ShapeDtypeStruct(shape, jax.numpy.result_type(leaf), sharding=sharding)
 
 
-def lower(
-    xla: Xla, folder: Path, *, function: str, module: bytes, one_hot: bool
-) -> Program | Outcome:
+def lower(xla: Xla, folder: Path, *, function: str, module: bytes) -> Program | Outcome:
     """Compile ``module:function`` or a module, and return the dumps around layout assignment.
 
     XLA:GPU replaces convolutions by library calls before it assigns layouts, which then cannot be
     set. Such a program is taken in the state in which XLA:CPU assigns layouts, if that computes the
     same.
     """
-    lowered = _lower_on(xla, folder, xla.device, function, module, one_hot)
+    lowered = _lower_on(xla, folder, xla.device, function, module)
     if lowered is None:
         return Outcome(Status.CRASHED, message="no layout assignment was dumped")
     calls = library_convolutions(HloModuleProto.FromString(lowered.serialized))
@@ -72,15 +68,13 @@ def lower(
         inner = folder / "cpu"
         inner.mkdir()
         with suppress(Exception):  # no CPU among the platforms, or no code for it
-            other = _lower_on(xla, inner, jax.devices("cpu")[0], function, module, one_hot)
+            other = _lower_on(xla, inner, jax.devices("cpu")[0], function, module)
             if other and has_convolutions(HloModuleProto.FromString(other.serialized), calls):
                 return other
     return lowered
 
 
-def _lower_on(
-    xla: Xla, folder: Path, device: Any, function: str, module: bytes, one_hot: bool
-) -> Program | None:
+def _lower_on(xla: Xla, folder: Path, device: Any, function: str, module: bytes) -> Program | None:
     """Compile for one device, and return the dumps, if there are any."""
     dumps = {
         "xla_dump_to": str(folder),
@@ -88,19 +82,19 @@ def _lower_on(
         "xla_dump_hlo_as_proto": True,
     }
     if function:
-        step = _lower_function(device, folder, function, one_hot)
+        step = _lower_function(device, folder, function)
         step.compile(compiler_options=dumps)
     else:
         xla.compile(module, dumps, None if device is xla.device else device)
     return dumped(folder)
 
 
-def _lower_function(device: Any, folder: Path, name: str, one_hot: bool) -> Any:
+def _lower_function(device: Any, folder: Path, name: str) -> Any:
     """Lower a function with JAX, and write the paths of its inputs and outputs to a file."""
     import jax
     from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
 
-    function, arguments = import_function(name, one_hot)
+    function, arguments = import_function(name)
     sharding = jax.sharding.SingleDeviceSharding(device)
 
     def shape_of(path: Any, leaf: Any) -> Any:
@@ -136,12 +130,8 @@ def _lower_function(device: Any, folder: Path, name: str, one_hot: bool) -> Any:
     return lowered
 
 
-def import_function(name: str, one_hot: bool) -> tuple[Any, Any]:
-    """Return the callable and arguments of a function; ``one_hot`` replaces take_along_axis."""
-    if one_hot:
-        import jax.numpy
-
-        jax.numpy.take_along_axis = _take_one_hot
+def import_function(name: str) -> tuple[Any, Any]:
+    """Return the callable and the arguments that ``module:function`` returns."""
     module, _, function = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
@@ -178,12 +168,3 @@ def _required_arguments(function: Any) -> list[str]:
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]
     return [one.name for one in needed]
-
-
-def _take_one_hot(array: Any, indices: Any, axis: int = -1, **_: Any) -> Any:
-    """Compute `jax.numpy.take_along_axis` without a gather."""
-    import jax
-
-    rows, picks = (jax.numpy.moveaxis(values, axis, -1) for values in (array, indices))
-    hot = jax.nn.one_hot(picks, rows.shape[-1], dtype=rows.dtype)
-    return jax.numpy.moveaxis((hot * rows[..., None, :]).sum(-1), -1, axis)

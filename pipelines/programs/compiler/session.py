@@ -166,16 +166,13 @@ class Compiler(AbstractContextManager["Compiler", None]):
             self._known[key] = outcome
         return outcome
 
-    def lower(
-        self, *, function: str = "", module: Message | None = None, one_hot: bool = False
-    ) -> xla.Program:
+    def lower(self, *, function: str = "", module: Message | None = None) -> xla.Program:
         """Return ``module:function`` or an earlier module as layout assignment sees it.
 
-        With ``one_hot`` the function's calls of take_along_axis become products with one-hot
-        vectors. Raises `CompilerError` if the program cannot be imported, traced or compiled.
+        Raises `CompilerError` if the program cannot be imported, traced or compiled.
         """
         serialized = b"" if module is None else module.SerializeToString()
-        work = partial(functions.lower, function=function, module=serialized, one_hot=one_hot)
+        work = partial(functions.lower, function=function, module=serialized)
         answer = self.ask(work, self.limit, xla.dumped_early)
         if isinstance(answer, Outcome):
             got = f"the program does not compile for {self.target.name} ({answer.message})"
@@ -183,9 +180,9 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise CompilerError(got, expected=expected, do="check that it compiles in JAX")
         return cast(xla.Program, answer)
 
-    def compile_pasted(self, function: str, lines: Sequence[str], one_hot: bool) -> str | Outcome:
+    def compile_pasted(self, function: str, lines: Sequence[str]) -> str | Outcome:
         """Return the text of a function compiled with pasted lines, or the failure."""
-        work = partial(functions.compile_pasted, function=function, lines=lines, one_hot=one_hot)
+        work = partial(functions.compile_pasted, function=function, lines=lines)
         return cast(str | Outcome, self.ask(work, self.limit))
 
     def measure(

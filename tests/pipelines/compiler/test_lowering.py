@@ -43,7 +43,7 @@ def lowerings(monkeypatch, tmp_path):
         monkeypatch.setattr(functions, "_lower_on", lower_on)
         monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=lambda name: [name]))
         fake = SimpleNamespace(device="gpu")
-        return functions.lower(fake, tmp_path, function="m:f", module=b"", one_hot=False)
+        return functions.lower(fake, tmp_path, function="m:f", module=b"")
 
     return make
 
