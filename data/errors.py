@@ -47,18 +47,6 @@ def _one_line(text: str) -> str:
     return line if len(line) <= _MAX_PART else f"{line[: _MAX_PART - 1]}…"
 
 
-def reason_of(error: BaseException) -> str:
-    """Return the message of an error of another library, or its type if it has none.
-
-    >>> reason_of(ValueError("")), reason_of(ValueError("it is too short"))
-    ('ValueError', 'it is too short')
-    """
-    try:
-        return str(error) or type(error).__name__
-    except Exception:
-        return type(error).__name__
-
-
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """Return a hint that lists up to three similar names, by `difflib.get_close_matches`; empty if
     there are none.
@@ -195,10 +183,3 @@ def require_ranges(**values: Any) -> None:
         if not (integral and low <= value <= high):
             expected = f"a whole number from {low} to {high}"
             raise XlarankError(f"`{name}` is {value!r}", expected=expected)
-
-
-def require_seconds(name: str, value: float | None) -> None:
-    """Raise `XlarankError` unless the value is a non-negative number or None."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (number and value >= 0):  # NaN fails the comparison
-        raise XlarankError(f"`{name}` is {value!r}", expected="seconds, 0 or more")

@@ -7,10 +7,10 @@ import errno
 import io
 import json
 import os
+import secrets
 import shutil
 import stat
 import sys
-import tempfile
 import types
 import typing
 from collections.abc import Iterator
@@ -101,21 +101,16 @@ def require_replaceable(path: Path) -> Path:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path and move it to ``path`` if the block succeeds.
 
-    Links are kept, and a replaced file keeps its mode. Raises `WorkspaceError` like
+    Links are kept. Raises `WorkspaceError` like
     `output_target`, and if the folder or the file cannot be written, as on a full disk.
     """
     target = output_target(path)
     partial = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
-        os.close(handle)
-        partial = Path(name)
+        partial = target.with_name(f"{_PARTIAL}{secrets.token_hex(4)}{target.suffix}")
+        partial.touch(exist_ok=False)
         yield partial
-        mode = new_mode(0o666)  # mkstemp makes private files
-        with suppress(OSError):  # there is no file to replace
-            mode = stat.S_IMODE(target.stat().st_mode)
-        partial.chmod(mode)
         output_target(path)  # check again: the block may have taken hours
         partial.replace(target)
     except OSError as error:
@@ -147,13 +142,6 @@ def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
     stream.seek(0)
     with partial.open("wb") as file:
         shutil.copyfileobj(stream, file)
-
-
-def new_mode(mode: int) -> int:
-    """Return the permissions ``mode`` without those that the umask removes."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return mode & ~umask
 
 
 def write_json(path: Path, value: Any) -> None:

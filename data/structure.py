@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,57 +15,6 @@ SIZES: Final = slice(
     NODE_COLUMN["shape_dimensions_0"], NODE_COLUMN["shape_dimensions_0"] + MAX_RANK
 )
 DEFAULT_LAYOUT: Final = slice(NODE_COLUMN["layout_minor_to_major_0"], None)
-
-
-def _gaps(dimensions: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether rows of dimensions, padded with -1, have -1 before a dimension."""
-    named = dimensions >= 0
-    return np.asarray((named[..., 1:] & ~named[..., :-1]).any(axis=-1))
-
-
-def _repeats(dimensions: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether rows of dimensions, padded with -1, name a dimension twice."""
-    ordered = np.sort(dimensions, axis=-1)
-    equal = ordered[..., 1:] == ordered[..., :-1]
-    return np.asarray((equal & (ordered[..., 1:] >= 0)).any(axis=-1))
-
-
-def fitting_dots(
-    nodes: NDArray[np.int64],
-    operands: NDArray[np.int64],
-    dimensions: NDArray[np.int64],
-    node_feat: NDArray[np.float32],
-    edges: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    """Return whether each of the dots ``nodes`` has operands, and dimensions that fit them.
-
-    Contracted and batch dimensions are distinct dimensions of two operands of the node, as many
-    and of the same sizes on both sides. With the other dimensions they give the output's rank.
-
-    >>> node_feat = np.zeros((3, 140), np.float32)
-    >>> node_feat[:, SIZES][:, :2] = [2, 3], [3, 4], [2, 4]
-    >>> edges = np.array([[2, 0], [2, 1]])  # node 2 reads nodes 0 and 1
-    >>> dimensions = np.full((2, 4 * MAX_RANK), -1)
-    >>> dimensions[0, [0, MAX_RANK]] = 1, 0  # contracts 3 of [2, 3] and 3 of [3, 4]
-    >>> dimensions[1, [0, MAX_RANK]] = 0, 0  # 2 of [2, 3] and 3 of [3, 4]
-    >>> operands = np.array([[0, 1], [0, 1]])
-    >>> fitting_dots(np.array([2, 2]), operands, dimensions, node_feat, edges).tolist()
-    [True, False]
-    """
-    rank = tensor_ranks(node_feat)
-    sides = dimensions.reshape(-1, 2, 2, MAX_RANK)  # contracted and batch, left and right
-    named = sides >= 0
-    fits = (operands >= 0).all(axis=1)
-    fits &= ~_gaps(sides).any(axis=(1, 2))
-    fits &= (sides < rank[operands][:, None, :, None]).all(axis=(1, 2, 3))
-    fits &= ~_repeats(sides.transpose(0, 2, 1, 3).reshape(-1, 2, 2 * MAX_RANK)).any(axis=1)
-    sizes = node_feat[operands[:, None, :, None], sides + SIZES.start]
-    left, right = np.where(named, sizes, -1).transpose(2, 0, 1, 3)
-    fits &= (left == right).all(axis=(1, 2))
-    contracted, batch = named[:, :, 0].sum(axis=2).T
-    fits &= rank[nodes] == rank[operands].sum(axis=1) - 2 * contracted - batch
-    pairs = edges[:, 0] * len(rank) + edges[:, 1]
-    return np.asarray(fits & np.isin(nodes[:, None] * len(rank) + operands, pairs).all(axis=1))
 
 
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -99,10 +48,14 @@ def check_layouts(
     limits = (rank, operand_rank, operand_rank)
     for index, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, limits, strict=True)):
         layout = rows[:, MAX_RANK * index : MAX_RANK * (index + 1)]
+        named = layout >= 0
+        ordered = np.sort(layout, axis=1)
+        repeats = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+        gaps = (named[:, 1:] & ~named[:, :-1]).any(axis=1)
         beyond = layout.max(axis=1, initial=-1) >= limit[owner]
         for wrong, problem, expected in (
-            (_repeats(layout), "names a dimension twice", "every dimension at most once"),
-            (_gaps(layout), "has -1 before a dimension", "the padding at the end"),
+            (repeats, "names a dimension twice", "every dimension at most once"),
+            (gaps, "has -1 before a dimension", "the padding at the end"),
             (beyond, "names a dimension beyond the rank", "dimensions of that tensor"),
         ):
             if wrong.any():

@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # slow import, not needed for --help
 DEFAULT_ROOT: Final = Path("work")
 
 _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
-#: Maximum bytes of a file name on common file systems.
-_LONGEST_NAME: Final = 255
 
 
 @dataclass(frozen=True)
@@ -65,13 +63,9 @@ class Workspace:
 
 
 def require_safe_name(name: str) -> None:
-    """Raise `WorkspaceError` for a name that is too long or could lead outside the workspace."""
+    """Raise `WorkspaceError` for a name that could lead outside the workspace."""
     if not _SAFE_NAME.fullmatch(name):
         got = f"the name {name!r} cannot be used inside the workspace"
         special = ". _ - + = @ , ' ( ) [ ] { } # % & ! ^"
         expected = f"letters, digits, spaces and {special}, no dot in front"
         raise WorkspaceError(got, expected=expected, do="rename the file or folder")
-    if len(name.encode()) > _LONGEST_NAME:
-        got = f"the name {name!r} is too long for a file"
-        expected = f"at most {_LONGEST_NAME} bytes"
-        raise WorkspaceError(got, expected=expected, do="rename the file")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.files import new_mode, read_bytes, remedy, write_json
+from xlarank.data.files import read_bytes, remedy, write_json
 from xlarank.models.card import CARD, ModelCard, read_card, unusable
 from xlarank.models.estimators import ESTIMATORS
 from xlarank.models.losses import LOSSES, params_of
@@ -69,8 +69,8 @@ def _new_members(folder: Path, members: Sequence[Member]) -> Iterator[dict[str, 
     new_folder = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        new_folder = Path(tempfile.mkdtemp(dir=folder, prefix=_PREFIX))
-        new_folder.chmod(new_mode(0o777))
+        new_folder = folder / f"{_PREFIX}{secrets.token_hex(4)}"
+        new_folder.mkdir()
         checksums = {}
         for number, member in enumerate(members):
             path = new_folder / f"{number:02}-{member.loss.name}"

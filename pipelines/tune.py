@@ -15,7 +15,7 @@ from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, require_ranges, require_seconds
+from xlarank.data.errors import CollectionError, ModelError, require_ranges
 from xlarank.data.workspace import Workspace
 from xlarank.models.losses import DEFAULT, params_of, specs_of
 from xlarank.models.model import Model
@@ -86,7 +86,6 @@ def tune(
     reason), and `CollectionError` if nothing could be tuned.
     """
     require_ranges(trials=trials)
-    require_seconds("timeout", timeout)
     require_selection("select", select)
     specs_of(model)  # raises for an unknown name
     workspace.require_writable()

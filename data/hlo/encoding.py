@@ -23,7 +23,7 @@ from xlarank.data.errors import HloError
 from xlarank.data.graph import MAX_NODES
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE, TILE_SLOTS
-from xlarank.data.structure import fitting_dots, has_cycle
+from xlarank.data.structure import has_cycle
 
 #: Arrays by name in the dataset's files.
 Arrays = dict[str, NDArray[Any]]
@@ -96,7 +96,7 @@ def encode_program(module: Message) -> Arrays:
             configurable.append(node)
     ends = np.cumsum([len(computation.instructions) for computation in module.computations])
     major = [bool(_MAJOR.search(computation.name)) for computation in module.computations]
-    operands, dimensions = _dots(module, arrays)
+    operands, dimensions = _dots(module)
     return arrays | {
         "node_splits": np.unique([0, *ends[major], ends[-1]])[None],
         "node_config_ids": np.array(configurable, np.int64),
@@ -105,29 +105,30 @@ def encode_program(module: Message) -> Arrays:
     }
 
 
-def _dots(module: Message, arrays: Arrays) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return operands and dimensions of dots, -1 for those that the format cannot express."""
+def _dots(module: Message) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return operands and dimensions of dots, -1 for those that the format cannot express, and for
+    those of TpuGraphs' own protobufs, which lack the dimension numbers.
+    """
     node_of, _ = _index_nodes(module)
-    nodes = np.flatnonzero(arrays["node_opcode"] == OPCODE["dot"])
-    operands = np.full((len(nodes), 2), -1, np.int64)
-    dimensions = np.full((len(nodes), len(schema.DOT_DIMENSIONS), MAX_RANK), -1, np.int64)
+    nodes = [instruction for _, instruction in instructions(module)]
     dots = [pair for pair in instructions(module) if pair[1].opcode == "dot"]
-    for number, (computation, instruction) in enumerate(dots):
-        numbers = [
-            getattr(instruction.dot_dimension_numbers, f"{name}_dimensions")
+    operands = np.full((len(dots), 2), -1, np.int64)
+    dimensions = np.full((len(dots), len(schema.DOT_DIMENSIONS), MAX_RANK), -1, np.int64)
+    for number, (computation, dot) in enumerate(dots):
+        lists = [
+            getattr(dot.dot_dimension_numbers, f"{name}_dimensions")
             for name in schema.DOT_DIMENSIONS
         ]
-        named = [dimension for values in numbers for dimension in values]
-        is_expressible = all(0 <= dimension < MAX_RANK for dimension in named)
-        is_expressible &= max(map(len, numbers)) <= MAX_RANK
-        if is_expressible and len(instruction.operand_ids) == 2:
-            local_nodes = node_of[computation.id]
-            operands[number] = [local_nodes[operand] for operand in instruction.operand_ids]
-            for side, values in enumerate(numbers):
-                dimensions[number, side, : len(values)] = values
-    fits = fitting_dots(nodes, operands, dimensions, arrays["node_feat"], arrays["edge_index"])
-    operands[~fits] = -1
-    dimensions[~fits] = -1
+        read = [node_of[computation.id][operand] for operand in dot.operand_ids]
+        ranks = [len(nodes[node].shape.dimensions) for node in read]
+        contracted, _, batch, _ = map(len, lists)
+        if len(read) != 2 or max(ranks) > MAX_RANK:
+            continue
+        if len(dot.shape.dimensions) != sum(ranks) - 2 * contracted - batch:
+            continue
+        operands[number] = read
+        for side, listed in enumerate(lists):
+            dimensions[number, side, : len(listed)] = listed
     return operands, dimensions
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import SubmissionError, reason_of
+from xlarank.data.errors import SubmissionError
 from xlarank.data.files import read_bytes
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
@@ -117,7 +117,7 @@ def _table(source: Any, name: str, split: str) -> pl.DataFrame:
         table = table.select(*columns).cast(columns).with_row_index("row", 1)
     except _DAMAGED as error:
         expected = "parquet or csv with the columns graph, configuration, score"
-        got = f"{name} cannot be read ({reason_of(error)})"
+        got = f"{name} cannot be read ({error})"
         raise SubmissionError(got, expected=expected) from error
     whole = table["configuration"].cast(pl.Int64, strict=False)
     is_whole = whole.eq_missing(table["configuration"])
