@@ -115,65 +115,55 @@ class BuildReport(Table):
         return broken
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildRequest:
-    """Settings of `build_features`.
-
-    Attributes:
-        max_configs: distinct configurations kept of each train graph, drawn at random with
-            ``seed``; 0 keeps all. Validation and test graphs are always complete, as every
-            configuration must be ranked.
-        jobs: number of processes; 0 chooses by the size of the files.
-        scheduler: address of a Dask scheduler, or "local" for a cluster that is started here, with
-            ``jobs`` workers (0: one per core). Workers read the data root under the same path.
-    """
-
-    collections: Sequence[str] = ()
-    splits: Sequence[str] = ()
-    max_configs: int = 0
-    jobs: int = 0
-    seed: int = 0
-    scheduler: str | None = None
-
-
 def build_features(
-    data_root: DataRoot, workspace: Workspace, request: BuildRequest | None = None
+    data_root: DataRoot,
+    workspace: Workspace,
+    *,
+    collections: Sequence[str] = (),
+    splits: Sequence[str] = (),
+    max_configs: int = 0,
+    jobs: int = 0,
+    seed: int = 0,
+    scheduler: str | None = None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
 
     Complete, current rows are kept, so an interrupted build can be continued. A broken file is
     recorded and does not stop the build; rows without a file in the data root are removed.
 
+    Args:
+        max_configs: distinct configurations kept of each train graph, drawn at random with
+            ``seed``; 0 keeps all. Validation and test graphs are always complete, as every
+            configuration must be ranked.
+        jobs: number of processes; 0 chooses by the size of the files.
+        scheduler: address of a Dask scheduler, whose workers build in place of processes. They read
+            the data root under the same path.
+
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
     workspace or one with rows of another data root, `XlarankError` for an unusable or lost cluster.
     """
-    request = request or BuildRequest()
-    require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
+    require_ranges(max_configs=max_configs, jobs=jobs, seed=seed)
     workspace.require_writable()
-    files = graph_files(data_root.npz, request.collections, where=str(data_root.path))
+    files = graph_files(data_root.npz, collections, where=str(data_root.path))
     discovered = discover(data_root.npz)
     with workspace_lock(workspace):
         require_one_root(data_root, workspace, discovered)
-    splits = choose_splits(request.splits)
+    wanted = choose_splits(splits)
     started = time.monotonic()
-    # a relative path would mean something else to the workers of a cluster
-    chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
     work: list[PartJob] = []
+    # a relative path would mean something else to the workers of a cluster
+    chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in wanted]
     by_split = groupby(chosen, key=lambda file: (file.collection, file.split))
     for (collection, split), members in by_split:
-        max_configs = request.max_configs if split == "train" else 0
-        kind, hardware = collection.kind, collection.hardware
-        recipe = Recipe.of(kind, hardware, max_configs=max_configs, seed=request.seed)
+        limit = max_configs if split == "train" else 0
+        recipe = Recipe.of(collection.kind, collection.hardware, max_configs=limit, seed=seed)
         work += building.part_jobs([*members], workspace, recipe)
-    large = request.scheduler is not None or sum(job.size for job in work) >= _WORTH_PROCESSES
-    default_jobs = (os.cpu_count() or 1) if large else 1
-    workers = min(request.jobs or default_jobs, max(1, len(work)))
-    built = _run(work, request, workers)
+    built = _run(work, jobs, scheduler)
     with workspace_lock(workspace):
         # another command may have changed the root meanwhile
         require_one_root(data_root, workspace, discovered)
         reports = _write_manifests(data_root, workspace, work, built)
-        removed = _remove_splits_without_files(workspace, request, discovered)
+        removed = _remove_splits_without_files(workspace, collections, wanted, discovered)
     widths: dict[str, tuple[int, int]] = {}
     for kind in sorted({job.collection.kind for job in work}):
         widths[kind] = (len(graph_columns(kind)), len(config_columns(kind)))
@@ -181,12 +171,12 @@ def build_features(
 
 
 def _run(
-    work: list[PartJob], request: BuildRequest, workers: int
+    work: list[PartJob], jobs: int, scheduler: str | None
 ) -> dict[tuple[GraphFile, ...], PartJob]:
     """Return the jobs with their results, by files."""
     built = {}
     files = sum(len(job.files) for job in work)
-    results = _results(work, request, workers)
+    results = _results(work, jobs, scheduler)
     with steps_of("building features", files) as step, closing(results):
         for job in results:
             built[job.files] = job
@@ -195,7 +185,7 @@ def _run(
     return built
 
 
-def _results(work: list[PartJob], request: BuildRequest, workers: int) -> Results:
+def _results(work: list[PartJob], jobs: int, scheduler: str | None) -> Results:
     """Yield the jobs without missing rows, then the others as they are built."""
     missing = []
     for job in work:
@@ -203,12 +193,15 @@ def _results(work: list[PartJob], request: BuildRequest, workers: int) -> Result
             yield job
         else:
             missing.append(job)
-    if request.scheduler is not None:
-        yield from _build_on_cluster(missing, request.scheduler, request.jobs)
-    elif workers == 1:
-        yield from _build_here(missing)
-    else:
+    if not jobs and sum(job.size for job in missing) >= _WORTH_PROCESSES:
+        jobs = os.cpu_count() or 1
+    workers = min(jobs, len(missing))
+    if scheduler is not None:
+        yield from _build_on_cluster(missing, scheduler)
+    elif workers > 1:
         yield from _build_in_processes(missing, workers)
+    else:
+        yield from _build_here(missing)
 
 
 def _build_here(work: list[PartJob]) -> Results:
@@ -251,12 +244,12 @@ def _build_in_processes(work: list[PartJob], workers: int) -> Results:
         pool.shutdown(cancel_futures=True)
 
 
-def _build_on_cluster(work: list[PartJob], scheduler: str, workers: int) -> Results:
+def _build_on_cluster(work: list[PartJob], scheduler: str) -> Results:
     """Build the jobs on a cluster, whose workers do not see the workspace; raises `XlarankError`.
 
     Other workers build the parts of a dead one; a part that killed four workers is broken.
     """
-    with processes.connected(scheduler, workers) as client:
+    with processes.connected(scheduler) as client:
         pool = client.get_executor(pure=False)
         capacity = partial(processes.require_workers, client, _MAX_WAIT)
         submit = partial(pool.submit, building.build_remotely)
@@ -357,14 +350,17 @@ def _sources(jobs: Sequence[PartJob]) -> dict[str, Source]:
 
 
 def _remove_splits_without_files(
-    workspace: Workspace, request: BuildRequest, discovered: Sequence[GraphFile]
+    workspace: Workspace,
+    collections: Sequence[str],
+    splits: Sequence[str],
+    discovered: Sequence[GraphFile],
 ) -> list[str]:
     """Remove the rows of chosen splits without a file in the data root; return their names."""
     present = {(file.collection, file.split) for file in discovered}
     stored = stored_collections(workspace)
-    chosen = choose(request.collections, [*stored, *(file.collection for file in discovered)])
+    chosen = choose(collections, [*stored, *(file.collection for file in discovered)])
     removed = []
-    for collection, split in product(stored, choose_splits(request.splits)):
+    for collection, split in product(stored, splits):
         folder = workspace.features(collection, split)
         if collection in chosen and (collection, split) not in present and folder.is_dir():
             shutil.rmtree(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,15 +16,15 @@ from xlarank.models.losses import DEFAULT, rankers, specs_of
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import params_for
-from xlarank.models.validation.folds import Fold, FoldPlan
-from xlarank.models.validation.metrics import objective_value, require_selection, summarise
+from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.metrics import require_selection, summarise
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import UNTRAINED
 from xlarank.pipelines.support.evaluation import add_rules, board, compared
-from xlarank.pipelines.support.progress import steps_of
+from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
-from xlarank.pipelines.training.training_sets import MAX_ROWS, StoredTrainingSet, read_training_set
+from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,50 +32,10 @@ if TYPE_CHECKING:
 
 #: Name that selects the ranker with the best out-of-fold score, for each collection.
 AUTO: Final = "auto"
+#: Maximum number of rounds by default.
+ROUNDS: Final = 300
 #: Number of rounds without folds, except for time-trees of layouts, which rank without trees.
 _DEFAULT_ROUNDS: Final = 150
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainSettings:
-    """Settings of `train`; invalid ones raise `XlarankError`.
-
-    Attributes:
-        also_from: extra training collections of the same kind, not scored. Families held out by
-            a fold are held out in them, too.
-        model: ranker, or "auto" for the best out of fold.
-        with_valid: also train on the valid split; afterwards, scores on it are meaningless.
-        rounds: maximum number of boosting rounds; cross-validation chooses.
-        select: criterion by which cross-validation chooses, one of
-            `xlarank.models.validation.metrics.SELECTIONS`.
-        threads: cores, 0 for all.
-        max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
-            default of the kind of graphs, `xlarank.pipelines.training.training_sets.MAX_ROWS`.
-    """
-
-    collections: Sequence[str] = ()
-    also_from: Sequence[str] = ()
-    model: str = DEFAULT
-    seeds: int = 3
-    with_valid: bool = False
-    rounds: int = 300
-    select: str = "mean"
-    seed: int = 0
-    threads: int = 0
-    max_rows: int | None = None
-
-    @property
-    def fit(self) -> FitSettings:
-        return FitSettings(self.rounds, self.seed, self.threads)
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return ("train", "valid") if self.with_valid else ("train",)
-
-    def __post_init__(self) -> None:
-        require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed, threads=self.threads)
-        require_ranges(max_rows=self.max_rows or 0)
-        require_selection("select", self.select)
 
 
 @dataclass(frozen=True)
@@ -132,33 +92,57 @@ class Training(Table, list[TrainResult]):
         return board({result.collection: result.comparison for result in self})
 
 
-def train(workspace: Workspace, settings: TrainSettings | None = None) -> Training:
+def train(
+    workspace: Workspace,
+    *,
+    collections: Sequence[str] = (),
+    also_from: Sequence[str] = (),
+    model: str = DEFAULT,
+    seeds: int = 3,
+    with_valid: bool = False,
+    fit: FitSettings | None = None,
+    select: str = "mean",
+    max_rows: int | None = None,
+) -> Training:
     """For each collection, cross-validate the number of rounds, then fit and save a model, with
     tuned parameters if there are any.
 
     If folds hold out kernel families, those unseen in training are ranked with a fallback, blended
     with the compiler's default (`xlarank.models.card.blend_default`). A model whose scores are all
-    equal is not saved. With ``model`` "auto", every ranker is validated on the same folds and the
-    best is trained, per collection; its score, the best of several, is slightly optimistic.
+    equal is not saved.
 
-    Raises `CollectionError` or `ModelError` for a collection named in the settings (others are left
-    out with their reason), and `CollectionError` if nothing could be trained. Models that were
-    saved before an error stay.
+    Args:
+        also_from: extra training collections of the same kind, not scored. Families held out by a
+            fold are held out in them, too.
+        model: ranker, or "auto": every ranker is validated on the same folds and the best is
+            trained, per collection; its score, the best of several, is slightly optimistic.
+        with_valid: also train on the valid split; afterwards, scores on it are meaningless.
+        fit: maximum number of boosting rounds, of which cross-validation chooses (default 300),
+            first seed and number of threads.
+        select: criterion by which cross-validation chooses, one of
+            `xlarank.models.validation.metrics.SELECTIONS`.
+        max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
+            default of the kind of graphs, `xlarank.pipelines.training.training_sets.MAX_ROWS`.
+
+    Raises `CollectionError` or `ModelError` for a named collection (others are left out with their
+    reason), and `CollectionError` if nothing could be trained. Models that were saved before an
+    error stay.
     """
-    settings = settings or TrainSettings()
-    if settings.model != AUTO:
-        specs_of(settings.model)  # raises for an unknown name
+    require_ranges(seeds=seeds, max_rows=max_rows or 0)
+    require_selection("select", select)
+    if model != AUTO:
+        specs_of(model)  # raises for an unknown name
     workspace.require_writable()
-    extra = chosen_collections(workspace, settings.also_from) if settings.also_from else []
-    chosen = chosen_collections(workspace, settings.collections)
+    fit = fit or FitSettings(ROUNDS)
+    extra = chosen_collections(workspace, also_from) if also_from else []
+    splits = ("train", "valid") if with_valid else ("train",)
     left_out: dict[str, str] = {}
     results = []
-    for collection in chosen:
-        with leaving_out(collection, settings.collections, left_out):
+    for collection in chosen_collections(workspace, collections):
+        with leaving_out(collection, collections, left_out):
             began = time.monotonic()
-            splits = settings.splits
-            training = read_training_set(workspace, collection, splits, extra, settings.max_rows)
-            result = _train(workspace, training, settings)
+            training = read_training_set(workspace, collection, splits, extra, max_rows)
+            result = _train(workspace, training, model, seeds, fit, select)
             results.append(replace(result, seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
@@ -167,156 +151,106 @@ def train(workspace: Workspace, settings: TrainSettings | None = None) -> Traini
 
 
 def _train(
-    workspace: Workspace, training: StoredTrainingSet, settings: TrainSettings
+    workspace: Workspace,
+    training: StoredTrainingSet,
+    model: str,
+    seeds: int,
+    fit: FitSettings,
+    select: str,
 ) -> TrainResult:
     """Cross-validate the requested rankers, fit the best on all rows and save it."""
-    plan = FoldPlan.of(training.data)
-    names = [settings.model]
-    if settings.model == AUTO:
+    folds = training.plan.folds
+    names = [model]
+    if model == AUTO:
         by_default = "time-trees" if training.kind == "layout" else DEFAULT
-        names = rankers() if plan.folds else [by_default]
-    data = training.data.with_also()
-    total = len(names) * len(plan.folds) + settings.seeds
+        names = rankers() if folds else [by_default]
     cards: list[ModelCard] = []
     failed = []
-    with steps_of(f"training {training.collection}", total) as step:
+    title = f"training {training.collection}"
+    with steps_of(title, len(names) * len(folds) + seeds) as step:
         for name in names:
             try:
-                cards.append(_validated(name, workspace, training, plan, settings, step))
+                study = workspace.study(training.collection)
+                params, tuned = params_for(study, name, training.kind)
+                card = training.card(name, params, tuned=tuned, select=select)
+                cards.append(_validated(card, training, fit, step))
             except ModelError as error:
-                if settings.model != AUTO:
+                if model != AUTO:
                     raise
                 failed.append(f"{name} is left out: {error.got}")
         if not cards:
             raise ModelError("; ".join(failed))
-        best = max(cards, key=_value)
+        best = max(cards, key=lambda card: card.value)
         rounds = counted(best.rounds, "round")
-        model = Model.of(best.model, training.kind, best.params).fit(
-            data,
-            replace(settings.fit, rounds=best.rounds),
-            settings.seeds,
+        fitted = Model.of(best.model, training.kind, best.params).fit(
+            training.data.with_also(),
+            replace(fit, rounds=best.rounds),
+            seeds,
             lambda seed: step(f"seed {seed}, {rounds}"),
         )
-    importance = model.importance() if model.members else {}
-    note = "" if importance else _require_scores_that_differ(training, model)
-    rankings = {model.name: best.folds}
+    importance = fitted.importance() if fitted.members else {}
+    note = "" if importance else _require_scores_that_differ(training, fitted)
+    rankings = {fitted.name: best.folds}
     add_rules(rankings, training.collection, training.data.parts)
     others = {}
     for name in UNTRAINED:
         if name in rankings:
             others[name] = {graph: values["score"] for graph, values in rankings[name].items()}
-    card = replace(best, others=others)
-    saved = _save(workspace, training, model, card)
-    by_folds = f"{len(plan.folds)} folds by {plan.by.replace('-', ' ')}"
+    with workspace_lock(workspace):
+        training.require_current(workspace)
+        folder = workspace.model(training.collection)
+        saved = fitted.save(folder, replace(best, seeds=seeds, others=others))
+    data = training.data.with_also()
+    by_folds = f"{len(folds)} folds by {training.plan.by.replace('-', ' ')}"
     return TrainResult(
-        card.collection,
-        card.model,
-        card.tuned,
-        why=_chosen_from(cards, failed, plan) if settings.model == AUTO else "",
+        best.collection,
+        best.model,
+        best.tuned,
+        why=_chosen_from(cards, failed) if model == AUTO else "",
         note=note,
         graphs=data.groups,
         rows=len(data.cost),
         families=len(set(data.families)),
-        rounds=card.rounds,
-        chosen_by=by_folds if plan.folds else "default (one family, no folds)",
-        seeds=settings.seeds,
-        fallback=FALLBACK if card.fallback else "",
+        rounds=best.rounds,
+        chosen_by=by_folds if folds else "default (one family, no folds)",
+        seeds=seeds,
+        fallback=FALLBACK if best.fallback else "",
         importance=importance,
-        folds=summarise(card.folds) if card.folds else {},
+        folds=summarise(best.folds) if best.folds else {},
         comparison=compared(rankings),
         ranked_by=best_of(saved).reason,
     )
 
 
 def _validated(
-    name: str,
-    workspace: Workspace,
-    training: StoredTrainingSet,
-    plan: FoldPlan,
-    settings: TrainSettings,
-    step: Callable[[str], object],
+    card: ModelCard, training: StoredTrainingSet, fit: FitSettings, step: Step
 ) -> ModelCard:
-    """Return the card of a ranker with its tuned parameters, if any, and its out-of-fold scores at
-    the best number of rounds; call ``step`` for each fold.
+    """Return the card of a ranker with its best number of rounds out of fold, and its scores at
+    that number; with a default number without folds.
     """
-    params, tuned = params_for(workspace.study(training.collection), name, training.kind)
-    rounds = 0 if name == "time-trees" and training.kind == "layout" else _DEFAULT_ROUNDS
-    card = _card(training, plan, settings, name, params, tuned, min(rounds, settings.rounds))
-    if not plan.folds:
-        return card
-    prefix = f"{name}, " if settings.model == AUTO else ""
+    if not training.plan.folds:
+        without_trees = card.model == "time-trees" and training.kind == "layout"
+        return replace(card, rounds=0 if without_trees else min(_DEFAULT_ROUNDS, fit.rounds))
 
     def report_fold(fold: Fold) -> None:
         families = sorted({training.data.families[graph] for graph in fold.held})
-        step(f"{prefix}held out {', '.join(families)}")
+        step(f"{card.model}, held out {', '.join(families)}")
 
-    model = Model.of(name, training.kind, params)
-    curves = plan.curves(training.data, model, settings.fit, report_fold)
-    stage = curves.best_stage(settings.select)
+    model = Model.of(card.model, training.kind, card.params)
+    curves = training.plan.curves(training.data, model, fit, report_fold)
+    stage = curves.best_stage(card.select)
     return replace(card, rounds=curves.rounds[stage], folds=curves.at(stage))
 
 
-def _value(card: ModelCard) -> float:
-    """Return the aggregate of the out-of-fold scores by which rankers are compared; 0 without
-    folds.
-    """
-    scores = np.array([metrics["score"] for metrics in card.folds.values()])
-    return float(objective_value(scores, card.select)) if card.folds else 0.0
-
-
-def _chosen_from(cards: Sequence[ModelCard], failed: Sequence[str], plan: FoldPlan) -> str:
+def _chosen_from(cards: Sequence[ModelCard], failed: Sequence[str]) -> str:
     """Describe how "auto" chose the ranker."""
-    if not plan.folds:
+    if not cards[0].folds:
         return f"{cards[0].model}: one program family, so there are no folds to compare rankers by"
     scores = []
-    for card in sorted(cards, key=lambda card: -_value(card)):
+    for card in sorted(cards, key=lambda card: -card.value):
         tuned = " (tuned)" if card.tuned else ""
-        scores.append(f"{card.model}{tuned} {_value(card):.3f}")
+        scores.append(f"{card.model}{tuned} {card.value:.3f}")
     return "; ".join([f"{', '.join(scores)} out of fold", *failed])
-
-
-def _save(
-    workspace: Workspace, training: StoredTrainingSet, model: Model, card: ModelCard
-) -> Model:
-    """Replace the model of the collection, unless its rows were replaced meanwhile."""
-    with workspace_lock(workspace):
-        training.require_current(workspace)
-        return model.save(workspace.model(training.collection), card)
-
-
-def _card(
-    training: StoredTrainingSet,
-    plan: FoldPlan,
-    settings: TrainSettings,
-    name: str,
-    params: dict[str, Any],
-    tuned: bool,
-    rounds: int,
-) -> ModelCard:
-    """Return the card of a ranker, without scores."""
-    data = training.data.with_also()
-    # only kernels whose family is certain; none for layouts
-    kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
-    return ModelCard(
-        collection=str(training.collection),
-        model=name,
-        params=params,
-        rounds=rounds,
-        tuned=tuned,
-        recipe=training.manifest.recipe,
-        columns=training.manifest.columns,
-        trained_on=training.splits,
-        also_from=training.also_from,
-        folds={},
-        folds_by=plan.by,
-        target=training.collection.hardware,
-        kinds=sorted(kernel_families),
-        fallback=plan.fallback,
-        select=settings.select,
-        seeds=settings.seeds,
-        rows=len(data.cost),
-        max_rows=MAX_ROWS[training.kind] if settings.max_rows is None else settings.max_rows,
-    )
 
 
 def _require_scores_that_differ(training: StoredTrainingSet, model: Model) -> str:
@@ -324,11 +258,9 @@ def _require_scores_that_differ(training: StoredTrainingSet, model: Model) -> st
     data = training.data.with_also()
     note = ""
     if model.members:
-        rows = counted(len(data.cost), "row")
-        few = f"too few rows to train {model.name} ({rows})"
+        few = f"too few rows to train {model.name} ({counted(len(data.cost), 'row')})"
         note = f"{training.collection}: no tree has a split: {few}"
-    scores = (model.score(part) for part in data.parts)
-    if all(np.ptp(graph_scores) == 0 for graph_scores in scores):
+    if all(np.ptp(model.score(part)) == 0 for part in data.parts):
         cause = f"{note}, and" if note else f"{training.collection}:"
         got = f"{cause} all scores are equal, so the model is not saved"
         do = "add graphs or configurations, or run tune, which tries smaller leaves"

@@ -49,7 +49,7 @@ def build_features(
         max_configs: distinct configurations kept of each train graph; 0: all.
         jobs: number of processes; 0: by cores and sizes. A script that uses several has to keep
             this call below ``if __name__ == "__main__":``; a notebook has not.
-        scheduler: host:port of a Dask scheduler, or "local".
+        scheduler: host:port of a Dask scheduler.
 
     Raises `DataRootError`, `CollectionError`, `WorkspaceError`, or `XlarankError` for a cluster.
 
@@ -61,18 +61,17 @@ def build_features(
         [('train', 30), ('valid', 12), ('test', 15)]
     """
     from xlarank.data.collection import find_data_root
-    from xlarank.pipelines.build_features import BuildRequest
     from xlarank.pipelines.build_features import build_features as run
 
-    request = BuildRequest(
+    return run(
+        find_data_root(None if data_root is None else Path(data_root)),
+        Workspace(Path(workspace)),
         collections=_listed(collection),
         splits=_listed(split),
         max_configs=max_configs,
         jobs=jobs,
         scheduler=scheduler,
     )
-    root = find_data_root(None if data_root is None else Path(data_root))
-    return run(root, Workspace(Path(workspace)), request)
 
 
 def train(
@@ -114,22 +113,20 @@ def train(
         >>> trained.to_polars().columns[:4]
         ['collection', 'ranker', 'graphs', 'score']
     """
-    from xlarank.pipelines.train import TrainSettings
+    from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.train import train as run
 
-    settings = TrainSettings(
+    return run(
+        Workspace(Path(workspace)),
         collections=_listed(collection),
         also_from=_listed(also_from),
         model=model,
         seeds=seeds,
         with_valid=with_valid,
-        rounds=rounds,
+        fit=FitSettings(rounds, seed, threads),
         select=select,
-        seed=seed,
-        threads=threads,
         max_rows=max_rows,
     )
-    return run(Workspace(Path(workspace)), settings)
 
 
 def cross_validate(

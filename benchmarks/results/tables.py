@@ -33,7 +33,7 @@ from xlarank.models.model import RULE
 from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, shipped_model, shipped_trees
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import difference
-from xlarank.pipelines.build_features import BuildRequest, build_features
+from xlarank.pipelines.build_features import build_features
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.support.baselines import RANDOM, baselines
 from xlarank.pipelines.support.evaluation import evaluate_graph
@@ -251,9 +251,9 @@ _LABELS: Final = (
 
 
 def _built(job: Job) -> Workspace:
-    request = BuildRequest(collections=job.collections, splits=("train",))
-    build_features(job.root, Workspace(job.workspace), request)
-    return Workspace(job.workspace)
+    workspace = Workspace(job.workspace)
+    build_features(job.root, workspace, collections=job.collections, splits=("train",))
+    return workspace
 
 
 def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Scores:

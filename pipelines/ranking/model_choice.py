@@ -12,12 +12,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
-
-import numpy as np
 
 from xlarank.data.collection import Collection, collection_of
 from xlarank.data.errors import CollectionError, ModelError, ParameterError, counted
@@ -37,7 +34,6 @@ from xlarank.models.stored import (
     shipped_trees,
     trained_collections,
 )
-from xlarank.models.validation.metrics import objective_value
 
 #: What ranks: "trained", "shipped", a collection with a model, the folder of one, or a model.
 ModelFrom: TypeAlias = str | Path | Model
@@ -150,25 +146,20 @@ def best_of(trained: Model) -> Choice:
             return Choice(trained, f"{trained.name}, its trained model", trained)
         why = f"no families were held out to score {trained.name}"
         return Choice(estimate, f"{estimate.name}: {why}", trained)
-    own = {graph: values["score"] for graph, values in card.folds.items()}
-    others = {name: scores for name, scores in card.others.items() if scores.keys() == own.keys()}
-    values = {name: _value(scores, card.select) for name, scores in others.items()}
-    values[trained.name] = _value(own, card.select)
+    values = {trained.name: card.value}
+    for name, scores in card.others.items():
+        if scores.keys() == card.folds.keys():
+            values[name] = card.value_of(scores)
     models = {trained.name: trained}
     if estimate is not None and estimate.name in values:
         models[estimate.name] = estimate
     if SHIPPED_TREES in values and {*shipped_trees().columns} <= {*trained.columns}:
         models[SHIPPED_TREES] = shipped_trees()
     best, *rest = sorted(models, key=lambda name: -values[name])
-    graphs = counted(len(own), "graph")
+    graphs = counted(len(card.folds), "graph")
     compared = "".join(f"; {name} {values[name]:.3f}" for name in rest)
-    return Choice(
-        models[best], f"{best}, {values[best]:.3f} out of fold on {graphs}{compared}", trained
-    )
-
-
-def _value(scores: Mapping[str, float], select: str) -> float:
-    return float(objective_value(np.array([*scores.values()]), select))
+    reason = f"{best}, {values[best]:.3f} out of fold on {graphs}{compared}"
+    return Choice(models[best], reason, trained)
 
 
 def _shipped_reason(model: Model, hardware: str) -> str:

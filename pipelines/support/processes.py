@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xlarank.data.errors import XlarankError
 
 if TYPE_CHECKING:  # optional dependency, imported only if a cluster is used
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
 SAME_CODE: Final = "install the same xlarank on all machines"
 #: Seconds to wait for the scheduler, and for its first worker.
@@ -83,8 +83,8 @@ def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 @contextmanager
-def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """Yield a client of a scheduler or a new "local" cluster (0 workers: one per core)."""
+def connected(scheduler: str) -> Iterator[Client]:
+    """Yield a client of a scheduler that has workers."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -98,17 +98,13 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         try:
-            address = scheduler
-            if scheduler == "local":
-                cluster = stack.enter_context(local_cluster(workers or os.cpu_count() or 1))
-                address = cluster.scheduler_address
-            client = stack.enter_context(Client(address, timeout=_MAX_WAIT, set_as_default=False))
+            client = Client(scheduler, timeout=_MAX_WAIT, set_as_default=False)
+            stack.enter_context(client)
         except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:
             reason = (str(error) or repr(error)).splitlines()[0]
             got = f"no Dask scheduler answers at {scheduler} ({reason})"
             do = "start one with `dask scheduler`, or check `scheduler`"
-            expected = "host:port of a running scheduler, or local"
-            raise XlarankError(got, expected=expected, do=do) from error
+            raise XlarankError(got, expected="host:port of a running scheduler", do=do) from error
         require_workers(client, _MAX_WAIT)
         yield client
 
@@ -124,26 +120,3 @@ def require_workers(client: Client, timeout: float) -> int:
         got = f"the scheduler at {address} has no workers"
         raise XlarankError(got, expected="one or more", do=do) from error
     return sum(client.nthreads().values())
-
-
-@contextmanager
-def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    """Start a cluster of single-threaded worker processes on this machine and yield it."""
-    import dask
-    from distributed import LocalCluster
-
-    # on a busy machine, restarting a dead worker can exceed Dask's default of 15 s
-    with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
-        with interrupts_held_back():
-            cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                # no dashboard (needs bokeh) and no fixed port (may be taken)
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.CRITICAL,
-            )
-        with cluster:
-            yield cluster

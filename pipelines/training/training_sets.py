@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from xlarank.features.store import Manifest, each_graph, read_manifest, read_man
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import TrainingData, target_of
+from xlarank.models.validation.folds import FoldPlan
 
 #: Minimum number of configurations per graph; with fewer, a model ranks no better than the default
 #: order.
@@ -35,6 +37,7 @@ class StoredTrainingSet:
     Attributes:
         splits: names of the graphs by split, in the order of the groups.
         also_from: names of the graphs by extra collection.
+        max_rows: limit that the rows of each collection were sampled to; 0: none.
     """
 
     data: TrainingData
@@ -42,6 +45,12 @@ class StoredTrainingSet:
     splits: dict[str, list[str]]
     manifests: dict[Collection, dict[str, Manifest]]
     also_from: dict[str, list[str]]
+    max_rows: int
+
+    @cached_property
+    def plan(self) -> FoldPlan:
+        """Folds of the collection's own graphs."""
+        return FoldPlan.of(self.data)
 
     @property
     def kind(self) -> Kind:
@@ -51,6 +60,31 @@ class StoredTrainingSet:
     def manifest(self) -> Manifest:
         """Manifest of the first split."""
         return next(iter(self.manifests[self.collection].values()))
+
+    def card(self, ranker: str, params: dict[str, Any], *, tuned: bool, select: str) -> ModelCard:
+        """Return the card of a ranker, without rounds and scores."""
+        data = self.data.with_also()
+        # only kernels whose family is certain; none for layouts
+        kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
+        return ModelCard(
+            collection=str(self.collection),
+            model=ranker,
+            params=params,
+            rounds=0,
+            tuned=tuned,
+            recipe=self.manifest.recipe,
+            columns=data.columns,
+            trained_on=self.splits,
+            also_from=self.also_from,
+            folds={},
+            folds_by=self.plan.by,
+            target=self.collection.hardware,
+            kinds=sorted(kernel_families),
+            fallback=self.plan.fallback,
+            select=select,
+            rows=len(data.cost),
+            max_rows=self.max_rows,
+        )
 
     def sampled(self, rows: int, seed: int) -> TrainingData:
         """Return about ``rows`` random rows (0: all), `MIN_CONFIGS` or more of each graph."""
@@ -97,23 +131,20 @@ def even_limit(sizes: Sequence[int], total: int) -> int:
     return max(sizes)
 
 
-def training_sizes(
-    collection: Collection, manifests: Sequence[Manifest], max_rows: int | None
-) -> dict[str, int]:
+def training_sizes(manifests: Sequence[Manifest], max_rows: int) -> dict[str, int]:
     """Return the number of training rows of each labelled graph.
 
     Graphs of later splits have at most as many rows as graphs of the first split, and `even_limit`
-    for ``max_rows`` in total (0: all, None: the default of the kind), but `MIN_CONFIGS` or more.
+    for ``max_rows`` in total (0: all), but `MIN_CONFIGS` or more.
     """
     graphs: dict[str, int] = {}
     for manifest in manifests:
         for name, graph in manifest.graphs.items():
             if graph.labelled:
                 graphs[name] = min(graph.rows, manifests[0].recipe.max_configs or graph.rows)
-    total = MAX_ROWS[collection.kind] if max_rows is None else max_rows
-    if not total or sum(graphs.values()) <= total:
+    if not max_rows or sum(graphs.values()) <= max_rows:
         return graphs
-    limit = max(MIN_CONFIGS, even_limit([*graphs.values()], total))
+    limit = max(MIN_CONFIGS, even_limit([*graphs.values()], max_rows))
     return {name: min(rows, limit) for name, rows in graphs.items()}
 
 
@@ -124,14 +155,14 @@ def read_training_set(
     extra: Sequence[Collection] = (),
     max_rows: int | None = None,
 ) -> StoredTrainingSet:
-    """Return the labelled, rankable graphs of splits; ``extra``: other collections.
+    """Return the labelled, rankable graphs of splits, with those of ``extra`` collections.
 
     Graphs are sampled to the sizes of `training_sizes`: the maximum number of configurations that
     the first split was built with also limits the graphs of the other splits, which are stored
     completely (otherwise a few validation graphs of 100,000 rows would dominate), and each
     collection has at most about ``max_rows`` rows.
 
-    Raises `CollectionError` for a lack of rows, and for other kinds or columns.
+    Raises `CollectionError` for a lack of rows and for collections of both kinds.
     """
     others = [other for other in extra if other != collection]
     for other in others:
@@ -143,24 +174,16 @@ def read_training_set(
     manifests = {
         member: _read_manifests(workspace, member, splits) for member in (collection, *others)
     }
-    stored = [manifest for by_split in manifests.values() for manifest in by_split.values()]
-    if len({manifest.recipe.columns_version for manifest in stored}) > 1:
-        rows = f"the rows of {' and '.join(map(str, manifests))}"
-        got = f"{rows} were built by different versions or settings"
-        raise CollectionError(got, do="run build-features again for all of their splits")
-    sizes = {
-        member: training_sizes(member, [*by_split.values()], max_rows)
-        for member, by_split in manifests.items()
-    }
-    own = (manifests[collection], sizes[collection])
-    data, names = _read_graphs(workspace, collection, splits, *own)
+    limit = MAX_ROWS[collection.kind] if max_rows is None else max_rows
+    data, names = _read_graphs(workspace, collection, manifests[collection], limit)
     also = None
     also_from = dict[str, list[str]]()
     for other in others:
-        groups, _ = _read_graphs(workspace, other, splits, manifests[other], sizes[other])
+        groups, _ = _read_graphs(workspace, other, manifests[other], limit)
         also_from[str(other)] = groups.names
         also = groups if also is None else also.join(groups)
-    return StoredTrainingSet(replace(data, also=also), collection, names, manifests, also_from)
+    data = replace(data, also=also)
+    return StoredTrainingSet(data, collection, names, manifests, also_from, limit)
 
 
 def _read_manifests(
@@ -182,36 +205,28 @@ def _read_manifests(
 
 
 def _read_graphs(
-    workspace: Workspace,
-    collection: Collection,
-    splits: Sequence[str],
-    manifests: dict[str, Manifest],
-    sizes: dict[str, int],
+    workspace: Workspace, collection: Collection, manifests: dict[str, Manifest], max_rows: int
 ) -> tuple[TrainingData, dict[str, list[str]]]:
-    """Return the query groups, of ``sizes`` rows, and the names of their graphs by split."""
-    names = {split: list[str]() for split in splits}
-    usable: list[GraphRows] = []
-    for split, graph in _sampled_graphs(workspace, collection, manifests, sizes):
-        if usable and graph.columns == usable[0].columns:  # share one list of names
-            graph = replace(graph, columns=usable[0].columns)
-        usable.append(graph)
+    """Return the query groups and the names of their graphs by split."""
+    names = {split: list[str]() for split in manifests}
+    graphs = []
+    for split, graph in _sampled_graphs(workspace, collection, manifests, max_rows):
+        graphs.append(graph)
         names[split].append(graph.name)
-    if not usable:
+    if not graphs:
         total = sum(len(manifest.graphs) for manifest in manifests.values())
-        count = f"{counted(total, 'graph')} in {' and '.join(splits)}"
+        count = f"{counted(total, 'graph')} in {' and '.join(manifests)}"
         got = f"{collection} has {count}, none of which can be trained on"
         expected = "a graph with measured runtimes and two configurations that differ"
         raise CollectionError(got, expected=expected, do=f"leave {collection} out")
-    return TrainingData.from_graphs(usable, target_of(collection.hardware)), names
+    return TrainingData(graphs, target_of(collection.hardware)), names
 
 
 def _sampled_graphs(
-    workspace: Workspace,
-    collection: Collection,
-    manifests: Mapping[str, Manifest],
-    sizes: Mapping[str, int],
+    workspace: Workspace, collection: Collection, manifests: Mapping[str, Manifest], max_rows: int
 ) -> Iterator[tuple[str, GraphRows]]:
-    """Yield the split and the rows, sampled to ``sizes``, of each graph to train on."""
+    """Yield the split and the rows, sampled to `training_sizes`, of each graph to train on."""
+    sizes = training_sizes([*manifests.values()], max_rows)
     seed = next(iter(manifests.values())).recipe.seed
     for split, manifest in manifests.items():
         for graph in each_graph(workspace, collection, split, manifest):
@@ -234,8 +249,7 @@ def training_rows(
     manifests = read_manifests(workspace, collection, [*card.trained_on])
     if not manifests:
         return
-    sizes = training_sizes(collection, [*manifests.values()], card.max_rows)
-    for split, graph in _sampled_graphs(workspace, collection, manifests, sizes):
+    for split, graph in _sampled_graphs(workspace, collection, manifests, card.max_rows):
         if graph.name in card.trained_on[split]:
             yield graph
 

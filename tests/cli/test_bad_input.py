@@ -19,7 +19,6 @@ import pytest
 
 from tests.cli.conftest import ended, here, refused, start
 from tests.graphs import save_npz
-from tests.pipelines.conftest import need
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app, console
 from xlarank.data.errors import XlarankError
@@ -219,19 +218,16 @@ def many_graphs(root):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("options", "number"),
-    [("--jobs 1", signal.SIGTERM), ("--jobs 2 --scheduler local", signal.SIGINT)],
+    ("options", "number"), [("--jobs 1", signal.SIGTERM), ("--jobs 2", signal.SIGINT)]
 )
 def test_an_interrupted_build_keeps_finished_graphs(tmp_path, options, number):
-    if "--scheduler" in options:
-        need("distributed")
     many_graphs(tmp_path / "tree")
     folder = tmp_path / "work/features/layout/cpu/random/train"
     process = start("build-features", "--data-root", "tree", *options.split(), cwd=tmp_path)
     outcome = interrupt(process, lambda: list(folder.glob("[!.]*.parquet")), number)
     assert (outcome.code, outcome.errors) == (128 + number, [KEPT])
     assert list(folder.glob("[!.]*.parquet"))
-    assert "--scheduler" in options or list(folder.glob(".partial-*")) == []
+    assert list(folder.glob(".partial-*")) == []
 
 
 @pytest.mark.slow

@@ -1,11 +1,13 @@
 """A data tree, built and trained, made once and copied by tests that write; a PostgreSQL server."""
 
+import logging
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
 import zlib
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,6 +83,23 @@ def need(package):
     """Skip the test if a package for Dask is missing, or fail it if nothing may be skipped."""
     if find_spec(package) is None:
         skip_or_fail(f"{package} is not installed (pip install 'xlarank[dask]')")
+
+
+@contextmanager
+def local_cluster(workers):
+    """Start a Dask cluster of single-threaded worker processes and yield it."""
+    import dask
+    from distributed import LocalCluster
+
+    options = {"threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
+    # no dashboard, which needs bokeh, and no fixed port
+    options |= {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+    # on a busy machine, restarting a dead worker can exceed Dask's default of 15 s
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}),
+        LocalCluster(n_workers=workers, silence_logs=logging.CRITICAL, **options) as cluster,
+    ):
+        yield cluster
 
 
 class PostgresServer:

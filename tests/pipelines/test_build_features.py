@@ -16,7 +16,7 @@ import pytest
 
 from tests.graphs import save_npz
 from tests.pipelines import trees
-from tests.pipelines.conftest import need
+from tests.pipelines.conftest import local_cluster, need
 from tests.pipelines.trees import FILES, LAYOUT, TILE, TREE, build, graph_path, stored
 from xlarank import load_rows
 from xlarank.data.collection import Collection, discover
@@ -34,7 +34,7 @@ from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import StoredGraph, changed_files, read_manifest, stored_collections
 from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support import building
-from xlarank.pipelines.support.processes import connected, local_cluster
+from xlarank.pipelines.support.processes import connected
 
 VALID = {"collections": [LAYOUT], "splits": ["valid"]}
 
@@ -315,7 +315,7 @@ def test_bad_requests(tree, tmp_path):
 def client():
     """A client of a cluster of two workers; skips the test if Dask is not installed."""
     need("distributed")
-    with connected("local", 2) as connection:
+    with local_cluster(2) as cluster, connected(cluster.scheduler_address) as connection:
         yield connection
 
 
@@ -392,10 +392,10 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
     dask = pytest.importorskip("dask")
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
-        connected("local", 1) as client,
+        local_cluster(1) as cluster,
     ):
         monkeypatch.setattr(building, "build_remotely", trees.die)
-        asked = {"collections": [TILE], "scheduler": client.scheduler.address}
+        asked = {"collections": [TILE], "scheduler": cluster.scheduler_address}
         (why,) = build(tree, tmp_path / "work", splits=["valid"], **asked).broken.values()
         monkeypatch.undo()
         died = "pool__a.npz: 1 workers died while they built it"
@@ -418,4 +418,4 @@ def test_unusable_clusters_are_refused(tree, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     absent = r"not installed; expected the extra dask; pip install 'xlarank"
     with pytest.raises(XlarankError, match=absent):
-        build(tree, tmp_path / "work", scheduler="local")
+        build(tree, tmp_path / "work", scheduler="tcp://127.0.0.1:1")

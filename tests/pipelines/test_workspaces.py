@@ -1,6 +1,5 @@
 """Workspaces have one data root and one writer at a time; damaged files and links are refused."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -30,7 +29,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.workspaces import LOCK, workspace_lock
-from xlarank.pipelines.train import TrainSettings, train
+from xlarank.pipelines.train import train
 from xlarank.pipelines.tune import tune
 
 fit = partial(trees.train_models, collections=[TILE], rounds=5)
@@ -162,10 +161,10 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     """They fit their old model, which `rank` rejects; training again would change nothing."""
     monkeypatch.setattr("xlarank.features.catalogue.COLUMNS_VERSION", 0)
     work = Workspace(trained)
-    request = TrainSettings(collections=[TILE], seeds=1, rounds=2, threads=1)
+    quick = partial(train, seeds=1, fit=FitSettings(2, threads=1))
     commands = [
-        partial(train, settings=request),
-        partial(train, settings=dataclasses.replace(request, collections=())),
+        partial(quick, collections=[TILE]),
+        quick,
         evaluate,
         partial(evaluate, collections=[TILE]),
         partial(submit, out=tmp_path / "out.csv"),
@@ -182,7 +181,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
         rank(work, path)
     again = build(tree, trained, collections=[TILE]).splits
     assert {part.kept for part in again} == {0}, "all are built again"
-    train(work, request)
+    quick(work, collections=[TILE])
     rank(work, path)
     evaluate(work, collections=[TILE])
     assert submit(work, tmp_path / "out.csv", collections=[TILE]).rows == {TILE: 2}
@@ -201,7 +200,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, request):
         with pytest.raises(FeatureStoreError, match="cannot be read"):
             read_rows(path)
     with pytest.raises(FeatureStoreError, match="run build-features again"):
-        train(work, TrainSettings(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
+        train(work, collections=[LAYOUT], seeds=1, fit=FitSettings(5, threads=1))
     for damaged in (path.read_bytes(), None):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(FeatureStoreError, match="cannot be read"):

@@ -28,9 +28,10 @@ from xlarank.features import catalogue
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph
 from xlarank.models.model import Model
-from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
+from xlarank.models.training_data import FitSettings
+from xlarank.pipelines.build_features import BuildReport, build_features
 from xlarank.pipelines.support.progress import Display, show_progress
-from xlarank.pipelines.train import TrainResult, TrainSettings, train
+from xlarank.pipelines.train import TrainResult, train
 
 LAYOUT = "layout:cpu:random"
 TILE = "tile:cpu"
@@ -155,9 +156,8 @@ def build(
     root: Path, workspace: Path, *, progress: Display | None = None, **chosen: Any
 ) -> BuildReport:
     """Build features, in one process by default."""
-    request = BuildRequest(**{"jobs": 1, **chosen})
     with shown(progress):
-        return build_features(data_root(root), Workspace(workspace), request)
+        return build_features(data_root(root), Workspace(workspace), **{"jobs": 1, **chosen})
 
 
 def build_fewer_columns(root: Path, workspace: Path, **chosen: Any) -> None:
@@ -169,16 +169,22 @@ def build_fewer_columns(root: Path, workspace: Path, **chosen: Any) -> None:
 
 
 def train_models(
-    workspace: Path, *, progress: Display | None = None, may_be_equal: bool = False, **chosen: Any
+    workspace: Path,
+    *,
+    progress: Display | None = None,
+    may_be_equal: bool = False,
+    rounds: int = 300,
+    seed: int = 0,
+    **chosen: Any,
 ) -> list[TrainResult]:
     """Train models, with one seed and one thread; scores of few rows ``may_be_equal``."""
-    settings = TrainSettings(**{"seeds": 1, "threads": 1, **chosen})
+    settings = {"seeds": 1, "fit": FitSettings(rounds, seed, threads=1), **chosen}
     with pytest.MonkeyPatch.context() as patch:
         if may_be_equal:
             check = "xlarank.pipelines.train._require_scores_that_differ"
             patch.setattr(check, lambda training, model: "")
         with shown(progress):
-            return train(Workspace(workspace), settings)
+            return train(Workspace(workspace), **settings)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:

@@ -157,22 +157,22 @@ def build_features(
     max_configs: Annotated[int, Option(min=0, help="Configurations of a train graph; 0: all.")] = 0,
     jobs: options.Jobs = 0,
     scheduler: Annotated[
-        str | None, Option(help="host:port of a Dask scheduler, or local (extra: dask).")
+        str | None, Option(help="host:port of a Dask scheduler (extra: dask).")
     ] = None,
     json_file: options.Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
-    from xlarank.pipelines.build_features import BuildRequest
-
-    request = BuildRequest(
+    broken = options.build(
+        options.data_root_of(data_root),
+        Workspace(workspace),
+        json_file,
         collections=collection or (),
         splits=split or (),
         max_configs=max_configs,
         jobs=jobs,
         scheduler=scheduler,
     )
-    root = options.data_root_of(data_root)
-    finish(options.build(root, Workspace(workspace), request, json_file))
+    finish(broken)
 
 
 @app.command()

@@ -27,23 +27,23 @@ def demo(workspace: options.Work = Path("work/demo")) -> None:
     """Run every step, from build-features to report, on two collections of the embedded sample."""
     from xlarank.data.collection import SAMPLE, find_data_root
     from xlarank.data.workspace import Workspace
-    from xlarank.pipelines.build_features import BuildRequest, build_features
+    from xlarank.pipelines.build_features import build_features
     from xlarank.pipelines.evaluate import evaluate
     from xlarank.pipelines.rank import rank
     from xlarank.pipelines.report import report
     from xlarank.pipelines.submit import submit
-    from xlarank.pipelines.train import TrainSettings, train
+    from xlarank.pipelines.train import train
 
     root = find_data_root(SAMPLE)
     work = Workspace(workspace)
     say("The embedded sample: layouts and tiles of small programs, measured on a CPU.", "bold")
-    built = build_features(root, work, BuildRequest(collections=DEMO))
+    built = build_features(root, work, collections=DEMO)
     for name in DEMO:
         parts = [part for part in built.splits if part.collection == name]
         graphs = sum(part.graphs for part in parts)
         rows = sum(part.rows for part in parts)
         say(f"built {name}: {counted(graphs, 'graph')}, {rows:,} distinct configurations")
-    trained = train(work, TrainSettings(collections=DEMO))
+    trained = train(work, collections=DEMO)
     evaluation = evaluate(work, collections=DEMO)
     write_json(work.reports() / "valid.json", evaluation.report)
     say("")

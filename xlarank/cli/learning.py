@@ -124,23 +124,21 @@ def train(
     """Train the final models, with tuned parameters if there are any."""
     from xlarank.data.collection import Collection
     from xlarank.features.store import read_manifest
-    from xlarank.pipelines.train import TrainSettings
+    from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.train import train as run
 
     named = [*collection, *(also_from or ())] if collection else None
     work = built_workspace(data_root, workspace, named)
-    settings = TrainSettings(
+    results = run(
+        work,
         collections=collection or (),
         also_from=also_from or (),
         model=model,
         seeds=seeds,
         with_valid=with_valid,
-        rounds=rounds,
+        fit=FitSettings(rounds, seed, threads),
         select=select,
-        seed=seed,
-        threads=threads,
     )
-    results = run(work, settings)
     names = [result.collection for result in results if not result.skipped]
     has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
     following = "evaluate" if has_valid and not with_valid else "cross-validate"

@@ -22,7 +22,6 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
     from xlarank.data.collection import DataRoot
-    from xlarank.pipelines.build_features import BuildRequest
     from xlarank.pipelines.support.score_files import Scores
 
 #: Why a graph cannot be ranked, with and without runtimes.
@@ -198,7 +197,6 @@ def built_workspace(
     from xlarank.data.collection import SAMPLE
     from xlarank.data.errors import CollectionError
     from xlarank.features.store import stored_collections, stored_roots
-    from xlarank.pipelines.build_features import BuildRequest
 
     work = Workspace(workspace)
     stored = stored_roots(work)
@@ -222,8 +220,7 @@ def built_workspace(
         if data_root is None and root.path == SAMPLE:
             note = "no data root was given: these results are for the embedded sample"
             list_lines("note", [note])
-        request = BuildRequest(collections=tuple(missing or collections or ()))
-        console.current_run.broken = build(root, work, request)
+        console.current_run.broken = build(root, work, collections=missing or collections or ())
     build_changed(work, collections, splits)
     return work
 
@@ -234,7 +231,6 @@ def build_changed(
     """Build rows again whose graph files have changed since, with their settings."""
     from xlarank.data.collection import choose_splits
     from xlarank.features.store import changed_files, described, read_manifests, stored_collections
-    from xlarank.pipelines.build_features import BuildRequest
 
     for collection in stored_collections(workspace):
         patterns = collections or [str(collection)]
@@ -246,14 +242,14 @@ def build_changed(
                 older = f"the {split} rows of {collection} are older than {described(changes)}"
                 list_lines("note", [f"{older}; building them again"])
                 root = data_root_of(Path(manifest.data_root), f"of the workspace {workspace.root}")
-                recipe = manifest.recipe
-                request = BuildRequest(
+                console.current_run.broken |= build(
+                    root,
+                    workspace,
                     collections=(str(collection),),
                     splits=(split,),
-                    max_configs=recipe.max_configs,
-                    seed=recipe.seed,
+                    max_configs=manifest.recipe.max_configs,
+                    seed=manifest.recipe.seed,
                 )
-                console.current_run.broken |= build(root, workspace, request)
 
 
 def substitutions(collections: Iterable[str]) -> list[str]:
@@ -273,12 +269,14 @@ def read_scores(paths: Sequence[Path] | None, split: str) -> Scores | None:
 
 
 def build(
-    root: DataRoot, workspace: Workspace, request: BuildRequest, json_file: Path | None = None
+    root: DataRoot, workspace: Workspace, json_file: Path | None = None, **settings: Any
 ) -> dict[str, str]:
-    """Build features and print the result; return the broken files with their reasons."""
+    """Build features with settings of `build_features` and print the result; return the broken
+    files with their reasons.
+    """
     from xlarank.pipelines.build_features import build_features as run
 
-    report = run(root, workspace, request)
+    report = run(root, workspace, **settings)
     show_rows(
         {
             "collection": part.collection,
