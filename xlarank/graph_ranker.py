@@ -24,7 +24,7 @@ from xlarank.models.params import Interval
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.training.frames import RowFrame, is_frame
+from xlarank.pipelines.training.frames import is_frame, read_frame, rows_by_graph
 from xlarank.pipelines.training.graphs import TrainingRows, graph_list
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ class GraphRanker:
             rows = self._rows(cast(GraphLike, graph))
             return self.model_.score(rows)[rows.group]
         self._require_card()
-        frame = RowFrame.of(graph)
-        scores = np.empty(len(frame.table))
-        for positions, rows in zip(frame.positions, frame.graphs, strict=True):
+        _, table = read_frame(graph)
+        scores = np.empty(len(table))
+        for positions, rows in rows_by_graph(table):
             scores[positions] = self.model_.score(rows)
         return scores
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from itertools import combinations, islice
+from itertools import combinations
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,16 +19,15 @@ from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics, objective_value
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 #: Number of rounds between stages.
 STEP: Final = 25
 MOST_FOLDS: Final = 10
+#: Folds of the last call of `map_folds`.
+_FUTURES: Final[list[Future[Any]]] = []
 #: Reduction factor of successive halving.
 FACTOR: Final = 4
-#: Folds still running after their caller stopped early.
-_LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
 class Fold(NamedTuple):
@@ -206,35 +205,25 @@ def evaluated(
 
 
 def map_folds(
-    run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings
+    run: Callable[[Fold, FitSettings], T], folds: Sequence[Fold], settings: FitSettings
 ) -> Iterator[T]:
     """Yield ``run(fold, settings)`` in order, with ``settings.threads`` folds (0: one per core) in
-    parallel.
+    parallel, each with one thread.
 
-    Each fold has one thread. If the caller stops early, pending folds are cancelled, and the next
-    call waits for the running ones: LightGBM and XGBoost each load their own OpenMP, and running
-    both at once crashed.
+    If the caller is interrupted or a fold fails, pending folds are cancelled, and the next call
+    waits for the running ones: LightGBM and XGBoost each load their own OpenMP, and running both at
+    once crashed.
     """
-    wait(_LEFT_RUNNING)
-    _LEFT_RUNNING.clear()
-    workers = min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
-    pool = ThreadPoolExecutor(workers)
-    pending = iter(folds)
-
-    def begin(count: int) -> list[Future[T]]:
-        return [
-            pool.submit(run, fold, replace(settings, threads=1)) for fold in islice(pending, count)
-        ]
-
-    running = deque(begin(workers))
+    wait([future for future in _FUTURES if not future.cancelled()])
+    pool = ThreadPoolExecutor(min(settings.threads or os.cpu_count() or 1, max(1, len(folds))))
+    settings = replace(settings, threads=1)
+    futures = [pool.submit(run, fold, settings) for fold in folds]
+    _FUTURES[:] = futures
     try:
-        while running:
-            yield running.popleft().result()
-            # Only if the caller continues: folds of a pruned trial would delay the next.
-            running.extend(begin(1))
+        for future in futures:
+            yield future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        _LEFT_RUNNING.extend(future for future in running if not future.cancelled())
 
 
 def rungs_of(rounds: int) -> list[int]:

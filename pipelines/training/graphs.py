@@ -20,7 +20,7 @@ from xlarank.models.training_data import FitSettings, TrainingData, target_of
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.models.validation.metrics import paired_difference, summary
 from xlarank.pipelines.support.tables import Table
-from xlarank.pipelines.training.frames import RowFrame, is_frame
+from xlarank.pipelines.training.frames import frame_folds, is_frame, read_frame, rows_by_graph
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,15 +54,15 @@ class TrainingRows:
         for no or several kinds of hardware without ``target``.
         """
         if is_frame(source):
-            frame = RowFrame.of(source)
-            target = frame.collection.hardware if target is None else require_hardware(target)
-            rows = frame.graphs
+            collection, table = read_frame(source)
+            target = collection.hardware if target is None else require_hardware(target)
+            rows = [graph for _, graph in rows_by_graph(table)]
             data = TrainingData.from_graphs(rows, target_of(target))
             plan = FoldPlan.of(data)
             if folds:
-                data, plan = frame.plan(data)
-            recipe = Recipe.of(frame.collection.kind)
-            return cls(data, plan, frame.collection, target, recipe, _left_out(rows))
+                data, plan = frame_folds(table, data, collection.kind)
+            recipe = Recipe.of(collection.kind)
+            return cls(data, plan, collection, target, recipe, _left_out(rows))
         loaded = [as_graph(graph) for graph in graph_list(source)]
         kind, *other_kinds = {graph.kind for graph in loaded}
         if other_kinds:

@@ -212,11 +212,11 @@ def test_folds_come_in_order_and_stop_with_the_caller(monkeypatch):
         running.remove(settings.seed)
 
     for seed in (1, 2):
-        results = folds.map_folds(slow, [0, 1, 1, 1], FitSettings(1, seed, threads=2))
+        results = folds.map_folds(slow, [0, 1, 1, 1, 1], FitSettings(1, seed, threads=2))
         next(results)
         time.sleep(0.03)
         results.close()
-    assert len(seen) == 4 and {1, 2} not in seen
+    assert len(seen) == 6 and {1, 2} not in seen
 
 
 def test_large_graphs_are_scored_in_pieces(monkeypatch):
