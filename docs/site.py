@@ -31,7 +31,7 @@ command.
 _RANKERS: Final = """# Rankers
 
 Select a ranker with `--model NAME`, or with `GraphRanker(NAME, parameter=value)` in Python.
-[Choose a ranker](../how-to/choose-ranker.md) says which one to use.
+[Which loss should I use?](../faq-dataset.md#which-loss-should-i-use) says which one to use.
 """
 
 
