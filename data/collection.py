@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,20 +151,28 @@ def choose_splits(names: Sequence[str]) -> list[str]:
     return [split for split in SPLITS if split in names] if names else list(SPLITS)
 
 
-def skipped_files(npz: Path) -> dict[Path, str]:
-    """Return the folders with npz files that are not graphs of a split, with the reason."""
+def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
+    """Return the folders with npz files that are not graphs of a split, and the folders that cannot
+    be listed, with the reasons.
+    """
+    skipped = dict[Path, str]()
+    unreadable = dict[Path, str]()
+
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # the root has no folder of this kind
+            unreadable[Path(error.filename)] = f"cannot be read ({error.strerror})"
+
     read = {file.path for file in discover(npz)}
-    skipped = Counter[tuple[str, Path]]()
-    for kind in LEVELS:
-        for path in sorted((npz / kind).rglob("*.[nN][pP][zZ]")):
-            parts = path.relative_to(npz).parts
-            if path not in read and not any(part.startswith(".") for part in parts):
-                skipped[kind, path.parent] += 1
-    reasons = {}
-    for (kind, folder), count in skipped.items():
-        expected = f"expected {kind}/{LEVELS[kind]}/*.npz, <split> one of {', '.join(SPLITS)}"
-        reasons[folder] = f"{counted(count, 'file')} not read: {expected}"
-    return reasons
+    for kind, levels in LEVELS.items():
+        expected = f"expected {kind}/{levels}/*.npz, <split> one of {', '.join(SPLITS)}"
+        for folder, inner, names in os.walk(npz / kind, onerror=note):
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            paths = [Path(folder, name) for name in names if not name.startswith(".")]
+            graphs = [path for path in paths if path.suffix.lower() == ".npz"]
+            count = len({*graphs} - read)
+            if count:
+                skipped[Path(folder)] = f"{counted(count, 'file')} not read: {expected}"
+    return skipped, unreadable
 
 
 @dataclass(frozen=True)

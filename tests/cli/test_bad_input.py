@@ -66,7 +66,9 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
     inputs = {path: path.read_bytes() for path in (*data.rglob("*.npz"), *trained.rglob("*.json"))}
     for name, link in (("soft.npz", os.symlink), ("hard.npz", os.link)):
         link(graph, name)
-    Path("scores.csv").write_text("# kept\n")
+    for name in ("scores.csv", "mine.py"):
+        inputs[Path(name)] = b"# kept\n"
+        Path(name).write_bytes(inputs[Path(name)])
     binary = "it is a binary file, such as a graph"
     folder = os.path.relpath(graph.parent)
     for line, why in (
@@ -77,6 +79,7 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
         (f"rank {folder} --csv {folder}/mlp__a.npz", binary),
         (f"submit --workspace {trained} --out {graph}", binary),
         ("evaluate --scores scores.csv --json ./scores.csv", "same file as --scores scores.csv"),
+        ("advise mine:program --json mine.py", "mine.py is the same file as mine:program"),
         (f"rank {graph} --csv one --json ./one", "--json one is the same file as --csv one"),
     ):
         refused(line.split(), re.escape(why))

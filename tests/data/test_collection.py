@@ -1,6 +1,7 @@
 """Data root, collections and families: accepted names, files that are read or reported."""
 
 import itertools
+import os
 import pwd
 import shutil
 from collections.abc import Iterable
@@ -70,10 +71,24 @@ OTHER += ["fusion/xla/train/a.npz", "elsewhere/a.npz", "tile/.cache/a.npz"]
 def test_files_elsewhere_are_no_graphs_and_reported(tmp_path):
     plant(tmp_path, (*WRONG, *OTHER))
     assert tree.discover(tmp_path) == []
-    skipped = tree.skipped_files(tmp_path)
+    skipped, _ = tree.skipped_files(tmp_path)
     assert skipped.keys() == {(tmp_path / path).parent for path in WRONG}
     expected = "1 file not read: expected tile/<source>/<split>/*.npz, <split> one of train, valid"
     assert skipped[tmp_path / "tile/xla/test"].startswith(expected)
+
+
+def test_folders_that_cannot_be_listed_are_named(tmp_path, monkeypatch):
+    """Permissions do not bind root, so the answer about a locked folder is simulated."""
+    locked = plant(tmp_path, ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train"
+    scandir = os.scandir
+
+    def denied(path):
+        if Path(path) == locked:
+            raise PermissionError(13, "Permission denied", str(locked))
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", denied)
+    assert tree.skipped_files(tmp_path) == ({}, {locked: "cannot be read (Permission denied)"})
 
 
 def test_all_or_the_named_collections_are_chosen_and_unknown_ones_refused_with_a_hint():

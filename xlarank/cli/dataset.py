@@ -88,7 +88,7 @@ def info(
         for part in parts
         for name, text in part.broken.items()
     }
-    options.warn_of_skipped_files(root)
+    broken |= options.warn_of_skipped_files(root)
     write_json(json_file, parts)
     finish(broken)
 

@@ -70,8 +70,10 @@ def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> N
             if is_written and path in named:
                 got = f"{param.opts[0]} {entry} is the same file as {named[path]}"
                 raise WorkspaceError(got, expected="a file of its own", do="name another file")
-            if is_written or os.path.isfile(path):
-                named[path] = f"{param.opts[0]} {entry}"
+            named[path] = f"{param.opts[0]} {entry}"
+            module, colon, _ = str(entry).partition(":")  # module:function
+            if colon and not is_written:
+                named[os.path.realpath(module.replace(".", os.sep) + ".py")] = str(entry)
 
 
 def recorded(param: CallbackParam, value: Any) -> Any:
@@ -173,11 +175,13 @@ def data_root_of(path: Path | None, why: str = "") -> DataRoot:
     return root
 
 
-def warn_of_skipped_files(root: DataRoot) -> None:
+def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
+    """Print the folders with skipped files; return those that cannot be listed, with the reason."""
     from xlarank.data.collection import skipped_files
 
-    skipped = skipped_files(root.npz)
+    skipped, unreadable = skipped_files(root.npz)
     list_lines("skipped", [f"{path}: {reason}" for path, reason in skipped.items()])
+    return {str(path): reason for path, reason in unreadable.items()}
 
 
 def built_workspace(
@@ -300,5 +304,4 @@ def build(
         list_reasons(title, dict.fromkeys(part.unrankable, reason))
     list_lines("no file in the data root any more, rows removed", report.removed)
     write_json(json_file, report)
-    warn_of_skipped_files(root)
-    return report.broken
+    return report.broken | warn_of_skipped_files(root)
