@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlarank.data.collection import Collection, choose_splits
+from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CollectionError, FeatureStoreError, did_you_mean
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
@@ -59,36 +59,20 @@ def load_rows(
     for name in choose_splits([] if split is None else [split]):
         manifest = read_manifest(opened, chosen, name)
         if manifest is None or not manifest.graphs:
-            if split is not None:
-                raise _missing_split(opened, chosen, split)
             continue
-        if features and manifest.columns != features:
-            got = f"the splits of {chosen} have different columns"
-            raise FeatureStoreError(
-                got, do="pass split=, or run build-features again for all of them"
-            )
         features = manifest.columns
         folds = _fold_table(manifest if name == "train" else None)
         stored = scan_rows(opened, chosen, name, manifest)
         frames.append(stored.join(folds, on="graph", how="left", maintain_order="left"))
     if not frames:
-        raise CollectionError(f"{chosen} has no graphs in {opened.root}", do="run build-features")
+        got = f"{chosen} has no rows of {split or 'any split'} in {opened.root}"
+        raise CollectionError(got, do="pass another split, or run build-features")
     for column in columns or ():
         if column not in features:
             got = f"{chosen} has no column {column!r}"
             raise FeatureStoreError(got, do=did_you_mean(column, features))
     selected = features if columns is None else columns
     return pl.concat(frames).select(*KEYS, "fold", "held_out", *selected).collect()
-
-
-def _missing_split(workspace: Workspace, collection: Collection, split: str) -> CollectionError:
-    from xlarank.features.store import read_manifests
-
-    manifests = read_manifests(workspace, collection)
-    built = [name for name, manifest in manifests.items() if manifest.graphs]
-    got = f"{collection} has no {split} split in {workspace.root}"
-    do = f"pass another split, or build-features from a data root with {split} graphs"
-    return CollectionError(got, expected=" or ".join(built), do=do)
 
 
 def _fold_table(manifest: Manifest | None) -> pl.LazyFrame:

@@ -14,7 +14,7 @@ import typer
 
 from tests.cli.conftest import ROOT, environment, here, refused
 from tests.graphs import layout_arrays, save_npz, tile_arrays
-from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, graph_path, write_tree
 from xlarank.cli import console
 from xlarank.cli.app import NEXT, commands, examples_of
 from xlarank.cli.dataset import LABELS
@@ -56,14 +56,6 @@ def test_rows_older_than_their_files_are_named_and_built_again(small):
     assert "older" not in here(*words).out, "once"
 
 
-def test_info_of_a_graph_leads_to_its_data_root(tmp_path):
-    path = graph_path(tmp_path, LAYOUT, "train", "x__a")
-    shown = here("info", save_npz(path, layout_graph(3))).out
-    assert f"next: python run.py build-features --data-root {tmp_path.resolve()}\n" in shown
-    elsewhere = here("info", save_npz(tmp_path / "x__a.npz", layout_graph(3))).out
-    assert "next: python run.py build-features\n" in elsewhere
-
-
 def test_an_output_that_is_a_pipe_is_refused_before_the_work(small):
     os.mkfifo("pipe")
     pipe = "a device or a pipe"
@@ -89,9 +81,7 @@ def test_quiet_and_verbose(small):
 def test_missing_collections_are_built_from_the_root_of_the_workspace_unless_it_is_gone(small):
     here("build-features", "--data-root", small, "-c", TILE)
     small.rename("elsewhere")
-    message = f"does not exist any more; expected one of {TILE}; check --collection, or pass"
-    gone = f"work has no features of {LAYOUT}, and its data root .* {message}"
-    refused(["train", "-c", LAYOUT], gone)
+    refused(["train", "-c", LAYOUT], "small .* does not exist; .*pass --data-root")
     Path("elsewhere").rename(small)
     done = here("cross-validate", "--model", "lambdarank", "-c", LAYOUT)
     assert done.code == 0 and f"building features of {LAYOUT} of " in done.out
@@ -158,6 +148,7 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     expected["repeat_std"] = pytest.approx(np.log(1.01) / np.sqrt(2))
     assert json.loads(Path("labels.json").read_text()) == expected
     assert done.code == 0 and re.search(r"noise of identical configurations +0.7036 ?%", done.out)
+    assert "next: python run.py rank small/tile.npz\n" in done.out
     names = LABELS.keys() - {"best_ns", "default_ns"}
     assert json.loads(here("info", layout, "--json", "-").out).keys() == names
     both = "tile.npz and a data root or collection are named"

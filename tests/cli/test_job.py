@@ -82,10 +82,6 @@ def test_the_check_that_submit_recommends_works_unchanged(job, monkeypatch):
         assert f"{job.tree} (of the workspace " in checked.out
     other_data = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
     assert other_data.code == 1 and "1 problem in out/submission.csv" in other_data.err
-    monkeypatch.setenv("XLARANK_DATA", str(SAMPLE))
-    for words, place in ((["--workspace", job.work], job.tree), ([], SAMPLE)):
-        checked = here("check-submission", "out/submission.csv", *words)
-        assert f"data: {place} (" in checked.out
 
 
 def test_on_kaggle_the_sample_is_not_submitted_for_lack_of_data(job, monkeypatch, tmp_path):

@@ -81,7 +81,7 @@ NEXT: Final = {
     "rank": ("explain {file}{workspace}{target}{collection}{model_from} # why the first is first"),
     "submit": "check-submission {file}{data_root}{workspace}{collection} # then upload the file",
     "explain": "explain-feature {file} # the meaning of a column",
-    "import-hlo": "rank {file}{target} # proposes configurations and ranks them",
+    "import-hlo": "rank {file}{target}",
     "collect": "build-features --data-root {file} # then train",
     "advise": "advise {file} # searches; measure before you keep a layout",
 }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import finish, list_lines, list_reasons, say, show_rows, write_json
+from xlarank.cli.console import finish, list_reasons, say, show_rows, write_json
 from xlarank.data.errors import XlarankError, counted
 from xlarank.data.hardware import DEFAULT_CHIP
 from xlarank.data.workspace import Workspace
@@ -46,10 +46,9 @@ def info(
     json_file: options.Json = None,
 ) -> None:
     """Show collections, splits, counts, and broken or unrankable files of the data root."""
-    from xlarank.data.collection import collection_of
     from xlarank.pipelines.info import file_info
     from xlarank.pipelines.info import info as run
-    from xlarank.pipelines.programs.kinds import error_of_file, is_module
+    from xlarank.pipelines.programs.kinds import is_module
 
     if graph is not None:
         if data_root is not None or collection:
@@ -62,35 +61,38 @@ def info(
             _show_nodes(graph, json_file)
             return
         values = file_info(graph)
-        say(graph.name.removesuffix(".npz"), "bold")
-        if (of := collection_of(graph)) is not None:
-            npz = graph.resolve().parents[len(of.parts) + 1]
-            data_root = npz.parent if npz.name == "npz" else npz
-            console.current_run.words["data_root"] = f" --data-root {shlex.quote(str(data_root))}"
-        show_rows(
-            {"~quantity": head, ">value": f"{values[name]:{form}}"}
-            for name, (head, form) in LABELS.items()
-            if values.get(name) is not None
-        )
-        if error := error_of_file(graph):
-            say(error)
+        _show_labels(graph, values)
         write_json(json_file, values)
         return
     root = options.data_root_of(data_root)
     parts = run(root, collections=collection or [])
     show_rows(map(info_row, parts))
-    list_lines("note", options.substitutions(part.collection for part in parts))
+    broken = {}
     for part in parts:
         unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)
         list_reasons(f"cannot be ranked ({part.collection} {part.split})", unrankable)
-    broken = {
-        f"{part.collection} {part.split} {name}": text
-        for part in parts
-        for name, text in part.broken.items()
-    }
+        for name, text in part.broken.items():
+            broken[f"{part.collection} {part.split} {name}"] = text
     broken |= options.warn_of_skipped_files(root)
     write_json(json_file, parts)
     finish(broken)
+
+
+def _show_labels(graph: Path, values: Mapping[str, float | None]) -> None:
+    """Print counts and noise of the labels of a graph file."""
+    from xlarank.pipelines.programs.kinds import error_of_file
+
+    say(graph.name.removesuffix(".npz"), "bold")
+    rows = []
+    for name, (head, form) in LABELS.items():
+        if values.get(name) is not None:
+            rows.append({"~quantity": head, ">value": f"{values[name]:{form}}"})
+    show_rows(rows)
+    if error := error_of_file(graph):
+        say(error)
+    console.current_run.command = "import-hlo"  # the same command is next
+    console.current_run.words["target"] = ""
+    console.current_run.keep(graph)
 
 
 def _show_nodes(program: Path, json_file: Path | None) -> None:

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from xlarank.data.collection import DataRoot
     from xlarank.pipelines.support.score_files import Scores
 
-#: Why a graph cannot be ranked, with and without runtimes.
+#: Why a graph cannot be ranked.
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
-_SAME: Final = "one distinct configuration"
 #: Parameters that name a file to write.
 WRITTEN: Final = ("out", "csv", "json_file")
 
@@ -195,36 +194,28 @@ def built_workspace(
     features of ``splits`` (default: all) whose graph files have changed.
 
     If it has none of the data root, all collections are built unless some are named. Stored
-    features keep the settings they were built with. Raises `CollectionError` for a collection that
-    is in neither the workspace nor a data root.
+    features keep the settings they were built with.
     """
     from xlarank.data.collection import SAMPLE
-    from xlarank.data.errors import CollectionError
     from xlarank.features.store import stored_collections, stored_roots
 
     work = Workspace(workspace)
     stored = stored_roots(work)
     available = list(map(str, stored_collections(work)))
     missing = [name for name in collections or () if not fnmatch.filter(available, name)]
-    if data_root is None and stored and not missing:
-        build_changed(work, collections, splits)
-        return work
-    source = Path(next(iter(stored))) if data_root is None and stored else data_root
-    if data_root is None and source is not None and not source.exists():
-        raise CollectionError(
-            f"the workspace {workspace} has no features of {', '.join(missing)}, and its data root "
-            f"{source} does not exist any more",
-            expected=f"one of {', '.join(available)}",
-            do="check --collection, or pass the data root of the collections by --data-root",
-        )
-    root = data_root_of(source, "" if source == data_root else f"of the workspace {workspace}")
-    if str(root.path.resolve()) not in stored or missing:
-        named = ", ".join(missing or collections or ()) or "all collections"
-        say(f"building features of {named} of {root.path}, which {workspace} lacks")
-        if data_root is None and root.path == SAMPLE:
-            note = "no data root was given: these results are for the embedded sample"
-            list_lines("note", [note])
-        console.current_run.broken = build(root, work, collections=missing or collections or ())
+    if missing or not stored or data_root is not None:
+        if data_root is None and stored:
+            root = data_root_of(Path(min(stored)), f"of the workspace {workspace}")
+        else:
+            root = data_root_of(data_root)
+        if missing or str(root.path.resolve()) not in stored:
+            named = missing or list(collections or ())
+            names = ", ".join(named) or "all collections"
+            say(f"building features of {names} of {root.path}, which {workspace} lacks")
+            if data_root is None and root.path == SAMPLE:
+                note = "no data root was given: these results are for the embedded sample"
+                list_lines("note", [note])
+            console.current_run.broken = build(root, work, collections=named)
     build_changed(work, collections, splits)
     return work
 
@@ -254,15 +245,6 @@ def build_changed(
                     max_configs=manifest.recipe.max_configs,
                     seed=manifest.recipe.seed,
                 )
-
-
-def substitutions(collections: Iterable[str]) -> list[str]:
-    """Return a note for each unknown GPU that collections are named after."""
-    from xlarank.data.hardware import hardware_of
-    from xlarank.features.layout.hardware import substitution_note
-
-    names = dict.fromkeys(hardware_of(name.split(":")[1]) for name in collections)
-    return [note for name in names if (note := substitution_note(name))]
 
 
 def read_scores(paths: Sequence[Path] | None, split: str) -> Scores | None:
@@ -297,11 +279,9 @@ def build(
     for kind, (constant, varying) in report.columns.items():
         columns = f"{constant} columns per graph + {varying} per configuration"
         say(f"{kind}: {columns}; {report.seconds:.1f} s in all")
-    list_lines("note", substitutions(part.collection for part in report.splits))
     for part in report.splits:
         title = f"cannot be ranked ({part.collection} {part.split})"
-        reason = _SAME if part.split == "test" else UNRANKABLE
-        list_reasons(title, dict.fromkeys(part.unrankable, reason))
+        list_reasons(title, dict.fromkeys(part.unrankable, UNRANKABLE))
     list_lines("no file in the data root any more, rows removed", report.removed)
     write_json(json_file, report)
     return report.broken | warn_of_skipped_files(root)

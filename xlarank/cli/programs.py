@@ -37,7 +37,10 @@ def import_hlo(
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
     target: Annotated[
         str | None,
-        Option(help="Hardware that the graphs are ranked for: tpu-v4, cpu, nvidia-h100, ..."),
+        Option(
+            callback=options.recorded,
+            help="Hardware that the graphs are ranked for: tpu-v4, cpu, nvidia-h100, ...",
+        ),
     ] = None,
     collection: Annotated[
         str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")

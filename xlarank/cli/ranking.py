@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +18,7 @@ from xlarank.cli.console import (
     show_rows,
     write_json,
 )
-from xlarank.data.errors import ParameterError, counted, reasons
+from xlarank.data.errors import DataRootError, ParameterError, counted, reasons
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -68,72 +67,51 @@ def rank(
 ) -> None:
     """Rank the configurations of a graph, of each graph in a folder, or of a program."""
     from xlarank.pipelines.programs.kinds import error_of_file, is_program
+    from xlarank.pipelines.programs.propose import estimates, propose, write_proposal
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
+    named: dict[str, Any] = {"target": target, "collection": collection, "model_from": model_from}
     work = Workspace(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
-        rankings, broken = rank_folder(
-            work, graph, target=target, collection=collection, model_from=model_from
-        )
+        rankings, broken = rank_folder(work, graph, **named)
         _show_rankings(rankings, top)
-        result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
+        result: dict[str, Any] = {}
+        for name, ranking in rankings.items():
+            result[name] = ranking.as_json(top)
     elif is_program(graph):
-        ranking, result = _rank_program(
-            graph, work, target, collection, model_from, top, configs, check, out
-        )
+        proposal = propose(graph, target, collection, configs=configs)
+        ranking = run(work, proposal.graph, **named)
         rankings = {ranking.graph: ranking}
+        show_ranking(ranking, top, f" proposed of {proposal.space:,} possible")
+        result = ranking.as_json(top)
+        if check:
+            chosen = [0, *(int(at) for at in ranking.order if at)][: check + 1]
+            found = estimates(proposal, chosen, ranking.target)
+            _show_check(found)
+            result["estimates_ns"] = found
+        if out is not None:
+            write_proposal(out, proposal)
+            say(f"wrote {out}")
+            console.current_run.keep(out)
     else:
         if check or out is not None:
             got = f"{graph} has configurations of its own, and check and out are for a program"
             raise ParameterError(got, expected="an HLO program or module:function")
-        ranking = run(work, graph, target=target, collection=collection, model_from=model_from)
+        ranking = run(work, graph, **named)
         rankings = {ranking.graph: ranking}
         show_ranking(ranking, top)
+        result = ranking.as_json(top)
         if error := error_of_file(graph):
             say(error)
         if len(ranking.data.first) > 1:  # else there is nothing to explain
             console.current_run.keep(graph)
-        result = ranking.as_json(top)
     if csv is not None:
         write_rankings(csv, rankings)
         say(f"wrote {csv}")
     write_json(json_file, result)
     finish(broken)
-
-
-def _rank_program(
-    program: Path,
-    work: Workspace,
-    target: str | None,
-    collection: str | None,
-    model_from: str | None,
-    top: int,
-    configs: int,
-    check: int,
-    out: Path | None,
-) -> tuple[Ranking, dict[str, Any]]:
-    """Propose configurations of a program, rank and show them, and compile the first."""
-    from xlarank.pipelines.programs.propose import estimates, propose, write_proposal
-    from xlarank.pipelines.rank import rank as run
-
-    proposal = propose(program, target, collection, configs=configs)
-    graph = proposal.graph
-    named = {"target": target, "collection": collection, "model_from": model_from}
-    ranking = run(work, graph, **named)
-    show_ranking(ranking, top, f" proposed of {proposal.space:,} possible")
-    result = ranking.as_json(top)
-    if check:
-        chosen = [0, *(int(at) for at in ranking.order if at)][: check + 1]
-        found = estimates(proposal, chosen, ranking.target)
-        _show_check(found)
-        result["estimates_ns"] = found
-    if out is not None:
-        write_proposal(out, proposal)
-        say(f"wrote {out}")
-        console.current_run.keep(out)
-    return ranking, result
 
 
 def _show_check(found: dict[int, int | None]) -> None:
@@ -301,18 +279,14 @@ def check_submission(
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile.
 
-    The test graphs come from --data-root, else the data root of --workspace, of XLARANK_DATA,
-    or of the data root of the default workspace.
+    The test graphs come from --data-root, else from the data root of the workspace.
     """
-    from xlarank.data.collection import ENVIRONMENT
-    from xlarank.data.errors import DataRootError
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import check_submission as run
 
-    root = None
     work = Workspace(workspace)
-    from_environment = workspace == options.WORK and os.environ.get(ENVIRONMENT)
-    stored = set() if data_root is not None or from_environment else stored_roots(work)
+    stored = set() if data_root is not None else stored_roots(work)
+    root = None
     if stored:
         with suppress(DataRootError):  # moved: the workspace has the test graphs, too
             root = options.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
