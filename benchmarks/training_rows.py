@@ -30,7 +30,7 @@ from xlarank.features.rows import GraphRows, graph_generator
 from xlarank.models.losses import DEFAULT
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
-from xlarank.models.validation.folds import FoldPlan, evaluated, join_curves
+from xlarank.models.validation.folds import Curves, FoldPlan, evaluated
 
 _SIMULATED: Final = "layout:cpu:random"
 _COLLECTIONS: Final = ("layout:cpu:random", "layout:cpu:default", "tile:cpu")
@@ -101,7 +101,8 @@ def compare(collection: Collection, graphs: Sequence[GraphRows], seeds: int, sha
                 kept = rng.choice(others, max(4, round(share * len(others))), replace=False)
                 model = Model.of(DEFAULT, collection.kind).fit(data.take(np.sort(kept)), fit)
                 parts.append(evaluated(scored, fold.scored, model, _ROUNDS, plan.fallback))
-            curves = join_curves(parts)
+            metrics = {name: part.metrics[name] for part in parts for name in part.metrics}
+            curves = Curves(parts[0].rounds, metrics)
             scores.append(curves.column("score")[:, curves.best_stage()])
         mean = np.mean(scores, axis=0)
         most = most if len(most) else mean

@@ -6,7 +6,7 @@ import json
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from xlarank.models.model import Model
 from xlarank.models.params import space_of, suggest_params
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.tuned import save_best, tuned_members
-from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, climb, rungs_of
+from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, rungs_of
 from xlarank.models.validation.metrics import paired_difference, require_selection
 from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, workspace_lock
@@ -200,9 +200,9 @@ class Objective:
             params["members"] = self.members
         model = Model.of(self.model, self.training.kind, params)
         rungs = rungs_of(self.settings.rounds)
-        folds = self.plan.folds
-        scored = climb(rungs, self.data, folds, model, self.settings, self.plan.fallback)
-        for number, curves in enumerate(scored):
+        for number, rounds in enumerate(rungs):
+            settings = replace(self.settings, rounds=rounds)
+            curves = self.plan.curves(self.data, model, settings)
             trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
             # called for the defaults, too, because the pruner compares other trials with them
             poor = number + 1 < len(rungs) and trial.should_prune()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -113,14 +113,6 @@ class Curves:
         return {name: stages[stage] for name, stages in self.metrics.items()}
 
 
-def join_curves(parts: Sequence[Curves]) -> Curves:
-    """Join the curves of several folds, all over the same rounds."""
-    joined = Curves(parts[0].rounds, {})
-    for part in parts:
-        joined.metrics.update(part.metrics)
-    return joined
-
-
 @dataclass(frozen=True)
 class FoldPlan:
     """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF`."""
@@ -158,22 +150,21 @@ class FoldPlan:
         data: TrainingData,
         model: Model,
         settings: FitSettings,
-        step: Callable[[Fold], object],
+        step: Callable[[Fold], object] = lambda fold: None,
     ) -> Curves:
         """Return the out-of-fold curves of the scored graphs, in the order of the data; call
         ``step`` per fold.
         """
-        parts = []
 
         def run(fold: Fold, settings: FitSettings) -> Curves:
             return validate_fold(data, fold, model, settings, self.fallback)
 
+        metrics = dict[str, list[dict[str, float]]]()
         for fold, curves in zip(self.folds, map_folds(run, self.folds, settings), strict=True):
-            parts.append(curves)
+            metrics |= curves.metrics
             step(fold)
-        joined = join_curves(parts)
-        in_order = {name: joined.metrics[name] for name in data.names if name in joined.metrics}
-        return replace(joined, metrics=in_order)
+        in_order = {name: metrics[name] for name in data.names if name in metrics}
+        return Curves(curves.rounds, in_order)
 
 
 def validate_fold(
@@ -238,20 +229,3 @@ def rungs_of(rounds: int) -> list[int]:
         if 2 * rung <= rungs[0]:
             rungs.insert(0, rung)
     return rungs
-
-
-def climb(
-    rungs: Sequence[int],
-    data: TrainingData,
-    folds: Sequence[Fold],
-    model: Model,
-    settings: FitSettings,
-    fallback: bool = False,
-) -> Generator[Curves, None, None]:
-    """Yield the joined curves of all folds at each rung; the last equal `FoldPlan.curves`."""
-
-    def run(fold: Fold, settings: FitSettings) -> Curves:
-        return validate_fold(data, fold, model, settings, fallback)
-
-    for rounds in rungs:
-        yield join_curves([*map_folds(run, folds, replace(settings, rounds=rounds))])

@@ -97,7 +97,7 @@ class TrainingRows:
         if not self.plan.folds:
             got = f"{counted(self.data.groups, 'graph')} of one program family cannot be held out"
             raise ModelError(got, expected="graphs of two or more program families")
-        curves = self.plan.curves(self.data, unfitted, settings, lambda fold: None)
+        curves = self.plan.curves(self.data, unfitted, settings)
         stage = curves.best_stage()
         metrics = curves.at(stage)
         scores = {name: values["score"] for name, values in metrics.items()}

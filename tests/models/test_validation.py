@@ -245,30 +245,18 @@ def test_large_graphs_are_scored_in_pieces(monkeypatch):
 def test_a_lonely_peak_is_not_chosen():
     """Means 0, 1/4, 3/4, 0, 1/2, 1/2, 1/2, 1/2: the first full plateau begins at stage 5."""
     values = {"a": [0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], "b": [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]}
-    parts = []
+    metrics = {}
     for name, scores in values.items():
-        parts.append(Curves([*range(8)], {name: [{"score": score} for score in scores]}))
-    curves = folds.join_curves(parts)
+        metrics[name] = [{"score": score} for score in scores]
+    curves = Curves([*range(8)], metrics)
     assert curves.best_stage() == 5 and curves.column("score").tolist() == [*values.values()]
     assert curves.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
 
 
-@pytest.mark.parametrize("name", ["lambdarank", "ranknet"])
-def test_the_last_rung_is_a_full_validation_to_the_last_bit(name):
-    """Most trees grew on earlier rungs. A graph held out by another fold is scored once."""
-    names = "cnn__0 mlp__1 rnn__2 gan__3 cnn__4 mlp__5".split()
-    data = TrainingData.from_graphs([easy_graph(name, 40, seed=n) for n, name in enumerate(names)])
-    others = [easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")]
-    data = replace(data, also=TrainingData.from_graphs(others))
-    plan = FoldPlan(folds.FAMILY, family_folds(data.families, 3))
-    settings = FitSettings(60, 3, 1)
-    model = Model.of(name, "layout", {"learning_rate": 0.1, "min_data_in_leaf": 5})
-    first, _, last = folds.climb(folds.rungs_of(60), data, plan.folds, model, settings)
-    assert last == plan.curves(data, model, settings, id)
-    assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
-    held_out = [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])]
+def test_a_graph_held_out_by_another_fold_is_scored_once():
+    plan = FoldPlan(folds.FAMILY, [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])])
     settings = FitSettings(10, 0, 1)
-    (curves,) = folds.climb([10], data, held_out, model, settings)
-    assert [*curves.metrics] == names[:4]
-    expected = validated(data, held_out[1], model, settings)
-    assert curves.metrics["rnn__2"] == expected.metrics["rnn__2"]
+    curves = plan.curves(TRAINING, SPY, settings)
+    assert [*curves.metrics] == TRAINING.names[:4]
+    expected = validated(TRAINING, plan.folds[1], SPY, settings)
+    assert curves.metrics[NAMES[2]] == expected.metrics[NAMES[2]]

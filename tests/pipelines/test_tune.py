@@ -24,25 +24,24 @@ from xlarank.models.losses import DEFAULT, params_of
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best, params_for
-from xlarank.models.validation.folds import Curves, FoldPlan, climb, rungs_of
+from xlarank.models.validation.folds import Curves, FoldPlan
 from xlarank.pipelines.training.studies import FINISHED, open_storage
 from xlarank.pipelines.training.training_sets import read_training_set
 from xlarank.pipelines.tune import RESULT, Objective, choose, tune
 
 DEFAULTS = params_of("lambdarank", "tile")
-#: Function that scores a trial; tests of the search alone replace it.
-CLIMB = "xlarank.pipelines.tune.climb"
+#: Method that scores a trial; tests of the search alone replace it.
+CURVES = "xlarank.pipelines.tune.FoldPlan.curves"
 
 
 def made_up(score):
-    """Return a stand-in for `climb` whose score depends on the parameters alone."""
+    """Return a stand-in for `FoldPlan.curves` whose score depends on the parameters alone."""
 
-    def climb(rungs, data, folds, model, settings, fallback):
-        for rounds in rungs:
-            value = {"score": score(dict(model.params))}
-            yield Curves([rounds], {name: [value] for name in data.names})
+    def curves(plan, data, model, settings):
+        value = {"score": score(dict(model.params))}
+        return Curves([settings.rounds], {name: [value] for name in data.names})
 
-    return climb
+    return curves
 
 
 def run(workspace, trials=2, rounds=10, progress=None, **options):
@@ -77,7 +76,7 @@ def _no_pictures(request, monkeypatch):
 
 @pytest.fixture
 def by_learning_rate(monkeypatch):
-    monkeypatch.setattr(CLIMB, made_up(lambda params: params["learning_rate"]))
+    monkeypatch.setattr(CURVES, made_up(lambda params: params["learning_rate"]))
 
 
 @pytest.mark.slow
@@ -124,19 +123,18 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
     plan = FoldPlan.of(training.data, 5)
     model = Model.of("lambdarank", "layout")
-    settings = FitSettings(30, threads=1)
-    *_, curves = climb(rungs_of(30), training.data, plan.folds, model, settings)
+    curves = plan.curves(training.data, model, FitSettings(30, threads=1))
     assert best["rounds"] == curves.rounds[curves.best_stage()]
     mean = curves.column("score")[:, curves.best_stage()].mean()
     assert best["mean"] == pytest.approx(mean, abs=1e-12)
 
 
 def test_an_interrupted_study_keeps_its_best_and_tries_the_defaults(built, monkeypatch):
-    monkeypatch.setattr(CLIMB, mock.Mock(side_effect=MemoryError))
+    monkeypatch.setattr(CURVES, mock.Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
         run(built, trials=4)
     assert load_best(folder(built), DEFAULT) is None
-    monkeypatch.setattr(CLIMB, made_up(lambda params: float(params == DEFAULTS)))
+    monkeypatch.setattr(CURVES, made_up(lambda params: float(params == DEFAULTS)))
     listener = Listener(stop_at=2)
     with pytest.raises(KeyboardInterrupt):
         run(built, trials=4, progress=listener)
@@ -151,13 +149,14 @@ def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypa
     """Worse trials do the first of three rungs; defaults that come late do all."""
     seen = []
 
-    def worse(rungs, data, *_):
-        seen.append(0)
-        for rounds in rungs:
-            seen[-1] += 1
-            yield Curves([rounds], {name: [{"score": -float(len(seen))}] for name in data.names})
+    def worse(plan, data, model, settings):
+        if settings.rounds == 10:
+            seen.append(0)
+        seen[-1] += 1
+        value = {"score": -float(len(seen))}
+        return Curves([settings.rounds], {name: [value] for name in data.names})
 
-    monkeypatch.setattr(CLIMB, worse)
+    monkeypatch.setattr(CURVES, worse)
     (result,) = run(built, trials=6, rounds=60)
     assert seen == [3, 1, 1, 1, 1, 1]
     assert (result.trials, result.pruned, result.params) == (6, 5, DEFAULTS)
@@ -173,7 +172,7 @@ def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypa
 
 
 def test_a_timeout_ends_the_search_and_bad_requests_are_refused(built, monkeypatch):
-    monkeypatch.setattr(CLIMB, made_up(lambda params: time.sleep(0.02) or 0.5))
+    monkeypatch.setattr(CURVES, made_up(lambda params: time.sleep(0.02) or 0.5))
     with pytest.raises(ModelError, match="select is 'median'; expected mean, robust"):
         run(built, select="median")
     with pytest.raises(XlarankError, match="`trials` is 0; expected a whole number from 1"):
@@ -197,7 +196,7 @@ def test_one_family_cannot_be_tuned(tmp_path):
 
 def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch):
     score = mock.Mock(return_value=0.5)
-    monkeypatch.setattr(CLIMB, made_up(score))
+    monkeypatch.setattr(CURVES, made_up(score))
     run(built, trials=1, model="ensemble")
     run(built, trials=1, model="ranknet")
     path = folder(built) / "best-ranknet.json"
@@ -323,5 +322,5 @@ if __name__ == "__main__":
         time.sleep(float(seconds))
         return float(params["learning_rate"])
 
-    with mock.patch(CLIMB, made_up(score)):
+    with mock.patch(CURVES, made_up(score)):
         run(Path(workspace), TRIALS, storage=address)
