@@ -35,25 +35,12 @@ class ColumnSum:
         values = matrix[:, used].astype(np.float64)
         return np.asarray(self.weight * values.sum(axis=1))
 
-    def training_values(self, data: TrainingData) -> Floats:
-        """Return the scores of all training rows."""
-        used = np.sort(np.array([data.columns.index(name) for name in self.columns], np.intp))
-        return self.values(data.matrix(used), [data.columns[index] for index in used])
-
-    def score(self, rows: GraphRows) -> Floats:
+    def score(self, rows: GraphRows | TrainingData) -> Floats:
         """Return ``(rows,)`` scores, lower is faster."""
         used = np.sort(np.array([rows.columns.index(name) for name in self.columns], np.intp))
         return self.values(rows.matrix(used=used), [rows.columns[index] for index in used])
 
-    def contributions(
-        self, rows: GraphRows, first: int, second: int
-    ) -> tuple[float, dict[str, float]]:
-        """Return the difference of two scores, ``first`` minus ``second``, and its parts."""
-        matrix = rows.matrix(np.array([first, second]))
-        scores = self.values(matrix, rows.columns)
-        return float(scores[0] - scores[1]), self.column_contributions(matrix, rows.columns)
-
-    def column_contributions(self, pair: Matrix, columns: Sequence[str]) -> dict[str, float]:
+    def contributions(self, pair: Matrix, columns: Sequence[str]) -> dict[str, float]:
         """Return the nonzero differences of the terms of a score between two rows."""
         differences = {}
         for name in self.columns:

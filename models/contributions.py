@@ -1,11 +1,11 @@
-"""Sums and order of contributions by column."""
+"""Sums and order of contributions by key, such as columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-_Key = TypeVar("_Key")
+_Key = TypeVar("_Key", int, str, tuple[int, ...])
 
 
 def sum_by_key(mappings: Iterable[Mapping[_Key, float]], factor: float = 1.0) -> dict[_Key, float]:
@@ -17,6 +17,6 @@ def sum_by_key(mappings: Iterable[Mapping[_Key, float]], factor: float = 1.0) ->
     return total
 
 
-def largest_first(shares: Mapping[str, float]) -> dict[str, float]:
-    """Sort shares by size, then by name."""
-    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
+def largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
+    """Sort values by size, whatever their sign, then by key."""
+    return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))

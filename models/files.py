@@ -6,8 +6,8 @@ import hashlib
 import platform
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,28 +24,34 @@ _PREFIX = "members-"
 
 def write_model(folder: Path, members: Sequence[Member], card: ModelCard) -> ModelCard:
     """Write members into a new folder, then the card, with their checksums and the versions of
-    libraries; return the card.
+    libraries; return the card. Members of an earlier model are removed last.
 
     Raises `WorkspaceError`, and `ModelError` before an earlier model is replaced if this one could
     not be read back.
     """
-    with _new_members(folder, members) as checksums:
+    new_folder = folder / f"{_PREFIX}{secrets.token_hex(4)}"
+    try:
+        new_folder.mkdir(parents=True)
+        checksums = {}
+        for number, member in enumerate(members):
+            path = new_folder / f"{number:02}-{member.loss.name}"
+            path.mkdir()
+            member.save(path)
+            checksums[f"{new_folder.name}/{path.name}"] = _checksum(path)
         card = replace(card, versions=library_versions(), members=checksums)
         read_members(folder, card)
         write_json(folder / CARD, asdict(card))
-    _remove_old_members(folder)
+    except BaseException as error:
+        shutil.rmtree(new_folder, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        got = f"cannot write {folder} ({error.strerror or error})"
+        do = remedy(error, "pass another `workspace`")
+        expected = "enough space and a folder that can be written to"
+        raise WorkspaceError(got, expected=expected, do=do) from error
+    for old in {*folder.glob(f"{_PREFIX}*")} - {new_folder}:
+        shutil.rmtree(old, ignore_errors=True)
     return card
-
-
-def _remove_old_members(folder: Path) -> None:
-    """Remove the members of earlier models: all folders of members that the stored card, read back
-    whole, does not name.
-    """
-    card, _ = read_model(folder)
-    kept = {Path(name).parts[0] for name in card.members}
-    for old in [*folder.glob(f"{_PREFIX}*"), *folder.glob("boosters-*")]:
-        if old.name not in kept:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def read_model(folder: Path) -> tuple[ModelCard, list[Member]]:
@@ -57,36 +63,6 @@ def read_model(folder: Path) -> tuple[ModelCard, list[Member]]:
         except ModelError:
             if read_card(folder).members == card.members:
                 raise  # otherwise another process has replaced the model
-
-
-@contextmanager
-def _new_members(folder: Path, members: Sequence[Member]) -> Iterator[dict[str, str]]:
-    """Write members into a new folder of a model and yield their checksums by folder.
-
-    The new folder is removed if an error was raised. Raises `WorkspaceError` if the folder cannot
-    be written.
-    """
-    new_folder = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        new_folder = folder / f"{_PREFIX}{secrets.token_hex(4)}"
-        new_folder.mkdir()
-        checksums = {}
-        for number, member in enumerate(members):
-            path = new_folder / f"{number:02}-{member.loss.name}"
-            path.mkdir()
-            member.save(path)
-            checksums[f"{new_folder.name}/{path.name}"] = _checksum(path)
-        yield checksums
-    except BaseException as error:
-        if new_folder is not None:
-            shutil.rmtree(new_folder, ignore_errors=True)
-        if not isinstance(error, OSError):
-            raise
-        got = f"cannot write {folder} ({error.strerror or error})"
-        do = remedy(error, "pass another `workspace`")
-        expected = "enough space and a folder that can be written to"
-        raise WorkspaceError(got, expected=expected, do=do) from error
 
 
 def read_members(folder: Path, card: ModelCard) -> list[Member]:

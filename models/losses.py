@@ -141,11 +141,16 @@ def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Datase
     """
     params = member.params
     weight = objectives.row_weights(data.indptr, params["graph_weight"])
-    loss = objectives.RankNetLoss(
-        data.cost, data.indptr, weight, params["pairs"], params["tie_tolerance"]
+    gradients = partial(
+        objectives.ranknet_gradients,
+        cost=data.cost,
+        indptr=data.indptr,
+        weight=weight,
+        pairs=params["pairs"],
+        tie_tolerance=params["tie_tolerance"],
+        rng=np.random.default_rng(settings.seed),
     )
-    rng = np.random.default_rng(settings.seed)
-    objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
+    objective = {"objective": lambda relevance, _: gradients(relevance)}
     return Dataset(data, np.zeros(len(data.cost)), objective)
 
 
@@ -187,7 +192,7 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Datas
     )
     label = -np.log2(times)
     if init_score:
-        label = label + init_score.training_values(data)
+        label = label + init_score.score(data)
     if init_score is None or member.kind == "layout":
         label = data.centred(label)
     sizes = np.diff(data.indptr)

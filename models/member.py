@@ -120,7 +120,7 @@ class Member:
         params = {**loss.booster.tree_params(self.params, settings), **dataset.params}
         start = None
         if unfitted.init_score and not loss.predicts_times:
-            start = dataset.data.centred(-unfitted.init_score.training_values(dataset.data))
+            start = dataset.data.centred(-unfitted.init_score.score(dataset.data))
         dataset = replace(dataset, params=params, init_score=start)
         return replace(unfitted, booster=loss.booster.fit(dataset, unfitted.used, settings))
 
@@ -157,25 +157,12 @@ class Member:
         """
         matrix = rows.matrix(np.array([first, second]))
         scores = self.score_matrix(matrix)
-        values = self._tree_contributions(matrix[:, self.used])
-        columns = nonzero_by_name(values[0] - values[1], self.used_columns)
+        relevance = self.booster.contributions(matrix[:, self.used])[:, :-1]
+        columns = nonzero_by_name(relevance[1] - relevance[0], self.used_columns)
         if self.init_score:
-            start = self.init_score.column_contributions(matrix, self.columns)
+            start = self.init_score.contributions(matrix, self.columns)
             columns = sum_by_key([columns, start])
         return float(scores[0] - scores[1]), columns
-
-    def _tree_contributions(self, values: Matrix) -> Floats:
-        """Return the contributions of the used columns to the scores, ``(rows, used columns)``, up
-        to a constant; raise `ModelError` if they do not add up.
-        """
-        parts = self.booster.contributions(values)
-        total = self.booster.relevance(values)
-        error = float(np.abs(parts.sum(axis=1) - total).max(initial=0.0))
-        if not error <= 1e-3 * float(np.abs(total).max(initial=1.0)):  # XGBoost uses float32
-            name = self.loss.name
-            got = f"the trees of {name} are too deep for their contributions (off by {error:.3g})"
-            raise ModelError(got, do="train with fewer leaves; rank works with it as it is")
-        return np.asarray(-parts[:, :-1])
 
     def importance(self) -> dict[str, float]:
         """Return the share of the total gain by used column, largest first."""

@@ -183,7 +183,9 @@ class Model:
         """
         rows = self.select(rows)
         if self.rule is not None:
-            return self.rule.contributions(rows, first, second)
+            pair = rows.matrix(np.array([first, second]))
+            faster, slower = self.rule.values(pair, rows.columns)
+            return float(faster - slower), self.rule.contributions(pair, rows.columns)
         total = 0.0
         parts = []
         for members in self.by_seed:
@@ -282,18 +284,14 @@ def model_columns(columns: Sequence[str], got: Sequence[str], *, subset: bool) -
     """Return the indices of a model's columns among the rows' columns; raise `ModelError`, naming
     the differences, if any is missing or, unless it uses a ``subset``, if there are others.
     """
-    known = {*columns}
-    missing = {*columns} - {*got}
-    extra = set() if subset else {*got} - known
+    missing = [name for name in columns if name not in {*got}]
+    extra = [] if subset else [name for name in got if name not in {*columns}]
     differences = []
-    for label, names in (
-        ("lack", [name for name in columns if name in missing]),
-        ("add", [name for name in got if name in extra]),
-    ):
+    for label, names in (("lack", missing), ("add", extra)):
         if names:
             rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
             differences.append(f"{label} {len(names)} ({', '.join(names[:5])}{rest})")
-    indices = [index for index, name in enumerate(got) if name in known]
+    indices = [index for index, name in enumerate(got) if name in {*columns}]
     if differences or [got[index] for index in indices] != [*columns]:
         problem = " and ".join(differences) or "have the same columns in another order"
         expected = f"the {len(columns)} columns of the model"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -104,60 +103,52 @@ def row_weights(indptr: Integers, how: str) -> Floats:
     return weights
 
 
-@dataclass(frozen=True, eq=False)
-class RankNetLoss:
-    """Weighted sum over rows of log(1 + exp(relevance of the slower - relevance of the faster)),
-    a mean over partners.
-
-    RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with target
-    probabilities 0 and 1. All pairs of a graph are equally likely, as Kendall's tau weights them
-    equally. A tie (`pair_sign`) has no gradient.
-
-    Attributes:
-        weight: ``(rows,)``, constant within a graph.
-        pairs: number of partners drawn for a row in a round; on average the row itself is drawn as
-            often.
+def draw_partners(indptr: Integers, rng: np.random.Generator) -> Integers:
+    """Draw another row of the same graph for each row, ``(rows,)``; the row itself if it is the
+    only one.
     """
+    sizes = np.diff(indptr)
+    candidates = np.repeat(sizes - 1, sizes)
+    drawn: Integers = (rng.random(len(candidates)) * candidates).astype(np.int64)
+    drawn += np.repeat(indptr[:-1], sizes)
+    drawn += (drawn >= np.arange(len(drawn))) & (candidates > 0)  # skip the row itself
+    return drawn
 
-    cost: Floats
-    indptr: Integers
-    weight: Floats
-    pairs: int
-    tie_tolerance: float
 
-    def partners(self, rng: np.random.Generator) -> Integers:
-        """Draw another row of the same graph for each row, ``(rows,)``; the row itself if it is the
-        only one.
-        """
-        sizes = np.diff(self.indptr)
-        start = np.repeat(self.indptr[:-1], sizes)
-        candidates = np.repeat(sizes - 1, sizes)
-        drawn: Integers = (rng.random(len(self.cost)) * candidates).astype(np.int64)
-        drawn += start
-        drawn += (drawn >= np.arange(len(drawn))) & (candidates > 0)  # skip the row itself
-        return drawn
+def ranknet_gradients(
+    relevance: Floats,
+    cost: Floats,
+    indptr: Integers,
+    weight: Floats,
+    pairs: int,
+    tie_tolerance: float,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats]:
+    """Return the gradient and the hessian's diagonal, ``(rows,)`` each, of RankNet's loss on newly
+    sampled pairs.
 
-    def gradients(self, relevance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Return the gradient and the hessian's diagonal, ``(rows,)`` each, on newly sampled pairs.
+    The loss is the weighted sum over rows of log(1 + exp(relevance of the slower - relevance of the
+    faster)), a mean over ``pairs`` partners that are drawn for each row; on average the row itself
+    is drawn as often. RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with
+    target probabilities 0 and 1. All pairs of a graph are equally likely, as Kendall's tau weights
+    them equally. A tie (`pair_sign`) has no gradient.
 
-        With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to
-        the faster row's gradient, p to the slower row's gradient, and p (1 - p) to both hessians.
-        Sums are divided by ``pairs`` and weighted; the hessian is at least `HESSIAN_FLOOR` times
-        the weight.
-        """
-        from scipy.special import expit  # slow to import
+    With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to the
+    faster row's gradient, p to the slower row's gradient, and p (1 - p) to both hessians. Sums are
+    divided by ``pairs`` and multiplied by ``weight`` ``(rows,)``, constant within a graph; the
+    hessian is at least `HESSIAN_FLOOR` times the weight.
+    """
+    from scipy.special import expit  # slow to import
 
-        gradient = np.zeros(len(self.cost))
-        hessian = np.zeros(len(self.cost))
-        for _ in range(self.pairs):
-            partner = self.partners(rng)
-            sign = pair_sign(self.cost, self.cost[partner], self.tie_tolerance)
-            p = expit(sign * (relevance[partner] - relevance))
-            slope = -sign * p
-            curvature = np.abs(sign) * p * (1 - p)
-            gradient += slope - np.bincount(partner, slope, len(partner))
-            hessian += curvature + np.bincount(partner, curvature, len(partner))
-        floor = HESSIAN_FLOOR * self.weight
-        return gradient * self.weight / self.pairs, np.maximum(
-            hessian * self.weight / self.pairs, floor
-        )
+    gradient = np.zeros(len(cost))
+    hessian = np.zeros(len(cost))
+    for _ in range(pairs):
+        partner = draw_partners(indptr, rng)
+        sign = pair_sign(cost, cost[partner], tie_tolerance)
+        p = expit(sign * (relevance[partner] - relevance))
+        slope = -sign * p
+        curvature = np.abs(sign) * p * (1 - p)
+        gradient += slope - np.bincount(partner, slope, len(partner))
+        hessian += curvature + np.bincount(partner, curvature, len(partner))
+    floor = HESSIAN_FLOOR * weight
+    return gradient * weight / pairs, np.maximum(hessian * weight / pairs, floor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -29,13 +29,11 @@ SHIPPED_TREES: Final = "shipped trees"
 
 
 def model_of(workspace: Workspace, collection: Collection) -> Model:
-    """Load the model of a collection, once per process unless its files change; raises `ModelError`
-    if it is missing or of another collection.
-    """
+    """Load the model of a collection; raises `ModelError` if it is missing or of another one."""
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
-    model = _load(folder, _stamp(folder / CARD))
+    model = Model.load(folder)
     owner = model.require_card().collection
     if owner != str(collection):
         move = f"pass `model_from={owner}` with that model in its own folder"
@@ -43,20 +41,6 @@ def model_of(workspace: Workspace, collection: Collection) -> Model:
         got = f"the model at {folder} is of {owner}"
         raise ModelError(got, expected=f"a model of {collection}", do=do)
     return model
-
-
-@lru_cache(maxsize=4)
-def _load(folder: Path, stamp: tuple[int, int] | None) -> Model:
-    return Model.load(folder)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return what changes if a file is replaced; None without the file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino
 
 
 @cache

@@ -20,7 +20,7 @@ from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, confi
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
-from xlarank.models.contributions import sum_by_key
+from xlarank.models.contributions import largest_first, sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import ModelFrom, choose_for_graph, rows_for_model
@@ -36,7 +36,6 @@ _COVERED: Final = 0.8
 #: Maximum distance in edges between connected nodes of a segment.
 _MAX_DISTANCE: Final = 2
 _Cost = TypeVar("_Cost", ConfigRelayout, SlowNode)
-_Key = TypeVar("_Key", int, str, tuple[int, ...])
 
 
 @dataclass(frozen=True)
@@ -186,8 +185,8 @@ def explain_graph(
         difference=difference,
         runtime_ns=runtimes if graph.labelled else None,
         estimated_ns=None if times is None else (float(times[0]), float(times[1])),
-        causes=_largest_first(causes),
-        columns=_largest_first(columns),
+        causes=largest_first(causes),
+        columns=largest_first(columns),
         notes=_notes(model, fallback, identical=pair[0] == pair[1]),
     )
     if not isinstance(graph, LayoutGraph):
@@ -234,7 +233,7 @@ def _with_nodes(
     first = _layout_texts(graph, explanation.configuration)
     second = _layout_texts(graph, explanation.against)
     nodes = []
-    for node, change in _largest_first(changes).items():
+    for node, change in largest_first(changes).items():
         if change:
             opcode, shape = describe_node(graph, node)
             layouts = first.get(node, "")
@@ -298,17 +297,13 @@ def _notes(model: Model, fallback: str, identical: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
-    return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
-
-
 def segments_of(graph: Graph, changes: Mapping[int, float]) -> dict[tuple[int, ...], float]:
     """Return sums of up to five groups of connected nodes with large ``changes``.
 
     Nodes are connected over tensors of rank 2 or more: tensors of lower rank have one layout, and a
     shared scalar would connect half a program.
     """
-    by_size = _largest_first(changes)
+    by_size = largest_first(changes)
     covered = np.cumsum([0.0, *map(abs, by_size.values())])
     largest = [*by_size][: int((covered[:-1] < _COVERED * covered[-1]).sum())]
     program = nx.empty_graph(graph.nodes)
@@ -321,4 +316,4 @@ def segments_of(graph: Graph, changes: Mapping[int, float]) -> dict[tuple[int, .
     sums = {}
     for part in nx.connected_components(connected):
         sums[tuple(sorted(part))] = sum(changes[node] for node in part)
-    return dict(islice(_largest_first(sums).items(), 5))
+    return dict(islice(largest_first(sums).items(), 5))

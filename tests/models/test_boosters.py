@@ -18,7 +18,7 @@ from xlarank.models.boosters import lightgbm
 from xlarank.models.boosters.lightgbm import bin_rows, bin_sample, silence_lightgbm
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
-from xlarank.models.objectives import RankNetLoss, row_weights
+from xlarank.models.objectives import ranknet_gradients, row_weights
 from xlarank.models.training_data import (
     CPU,
     DATASET,
@@ -135,8 +135,11 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
     plain |= {"learning_rate": 0.5, "feature_fraction": 1.0}
     model = fitted("ranknet", data, rounds=1, seed=4, pairs=3, graph_weight="sqrt", **plain)
     scores = scores_of(model, data)
-    loss = RankNetLoss(data.cost, data.indptr, row_weights(data.indptr, "sqrt"), 3, 0.0)
-    gradient, hessian = loss.gradients(np.zeros(len(scores)), np.random.default_rng(4))
+    weight = row_weights(data.indptr, "sqrt")
+    rng = np.random.default_rng(4)
+    gradient, hessian = ranknet_gradients(
+        np.zeros(len(scores)), data.cost, data.indptr, weight, 3, 0.0, rng
+    )
     leaves, leaf = np.unique(scores, return_inverse=True)
     step = 0.5 * np.bincount(leaf, gradient) / np.bincount(leaf, hessian)
     assert len(leaves) == 2 and leaves == pytest.approx(step, rel=1e-5)
@@ -256,9 +259,9 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph():
     graphs = [graph_rows("a", [1, 2], features=rows, columns=NAMES) for rows in features]
     data = TrainingData.from_graphs(graphs, CPU)
     assert estimate.score(graphs[0]).tolist() == [6, 10]
-    assert data.centred(estimate.training_values(data)).tolist() == [-2, 2, 6, -6]
+    assert data.centred(estimate.score(data)).tolist() == [-2, 2, 6, -6]
     turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
-    assert turned.centred(estimate.training_values(turned)).tolist() == [2, -2, 6, -6]
+    assert turned.centred(estimate.score(turned)).tolist() == [2, -2, 6, -6]
     for columns, weight, target, found in (
         (NAMES, 2.0, CPU, estimate),
         (NAMES, 2.0, UNKNOWN, None),
