@@ -5,7 +5,6 @@ import re
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -30,7 +29,6 @@ from xlarank.data.errors import (
 )
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.models.model import Model
 from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, formula
 from xlarank.models.validation.metrics import SPEEDUPS, graph_metrics
 from xlarank.pipelines.rank import rank, rank_folder, write_rankings
@@ -299,15 +297,6 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     assert first["configuration", "score"].rows() == expected
     write_rankings(tmp_path / "out.csv", {"caf\udce9": alone})
     assert r"caf\udce9" in (tmp_path / "out.csv").read_text(), "all UTF-8"
-
-
-def test_a_model_is_loaded_once_unless_it_is_replaced(trained, shared_tree, path, monkeypatch):
-    load = Mock(wraps=Model.load)
-    monkeypatch.setattr(Model, "load", load)
-    before = [run(trained, path).scores.tolist() for _ in range(3)]
-    assert load.call_count == 1 and before[0] == before[2]
-    trees.train_models(trained, collections=[LAYOUT], rounds=7)
-    assert run(trained, path).scores.tolist() != before[0]
 
 
 def test_an_explanation_is_a_line_and_a_table(path, shared_trained):
