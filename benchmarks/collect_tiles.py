@@ -28,10 +28,10 @@ from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations,
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.schema import OPCODE
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.collect import Collected, existing_manifest, label_settings
+from xlarank.pipelines.programs.collect import existing_manifest, label_settings
 from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status, Xla
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Xla
 from xlarank.pipelines.programs.sources import default_error, load_program
 from xlarank.pipelines.support.progress import steps_of
 
@@ -68,8 +68,13 @@ class CollectedKernel:
     unknown: int = 0
 
 
-class CollectedTiles(Collected):
-    """Tiles of a program's kernels; ``path``: the manifest."""
+@dataclass(frozen=True)
+class CollectedTiles:
+    """Manifest of a program's tiles; ``fresh``: whether they were collected now."""
+
+    path: Path
+    manifest: dict[str, Any]
+    fresh: bool
 
     @property
     def statuses(self) -> dict[str, int]:
@@ -107,7 +112,7 @@ def collect_tiles(
     choose_splits([split])
     require_tiles(target)
     loaded = load_program(program, compiler)
-    identity = label_settings(loaded, compiler, target=target.name, limits=limits, limit=limit)
+    identity = label_settings(loaded, compiler, limits=limits, limit=limit)
     folder = out / "npz" / "tile" / target.source / split
     path = folder / f"{loaded.name}.json"
     if (stored := existing_manifest(path, identity)) is not None:
@@ -118,7 +123,7 @@ def collect_tiles(
     scratch = folder / f".{loaded.name}.{_digest_of(identity)}.sweep"
     _sweep(compiler, loaded, scratch, all_limits, limit * len(all_limits))
     if (result := _result(scratch, _DEFAULT)) != "ok":
-        default = Outcome(Status.FAILED, message=result)
+        default = Outcome("failed", message=result)
         raise default_error(loaded.module, default, target.name)
     kernels: dict[str, CollectedKernel] = {}
     for kib in [_DEFAULT, *reversed(all_limits[1:])]:  # from the largest down

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,26 +20,11 @@ from xlarank.data.files import atomic_write, read_text, regular_no_link, write_j
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
-from xlarank.pipelines.programs.compiler.cycles import COUNTING
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program
 from xlarank.pipelines.programs.sources import default_error, load_program, write_configurations
 from xlarank.pipelines.programs.timing import Round, Timings, fastest, time_programs
 from xlarank.pipelines.support.progress import steps_of
-
-
-@dataclass(frozen=True)
-class Collected:
-    """Labels of a program; ``fresh``: whether they were made now."""
-
-    path: Path
-    manifest: dict[str, Any]
-    fresh: bool
-
-    @property
-    def statuses(self) -> dict[str, int]:
-        """Number of configurations by status."""
-        return dict(Counter(entry["status"] for entry in self.manifest["configurations"]))
 
 
 def collect(
@@ -51,35 +35,33 @@ def collect(
     configs: int = 64,
     seed: int = 0,
     minutes: float = 10.0,
-) -> Collected:
+) -> tuple[Path, dict[str, Any], bool]:
     """Write ``npz/layout/<source>/random/train/NAME.npz`` in ``out``, its module and manifest.
 
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a
     JAX callable and its arguments. Labels are in ns; ``<source>`` is `Chip.source`, such as
     ``tpu-estimate`` for the compiler's estimates or ``cpu`` for measurements, which take about
-    ``minutes``. An interrupted run resumes when repeated. Raises `CompilerError` if the default
-    configuration does not compile.
+    ``minutes``. An interrupted run resumes when repeated.
+
+    Returns the path, the manifest, and whether they were written now. Raises `CompilerError` if the
+    default configuration does not compile.
     """
     chip = compiler.target
     loaded = load_program(program, compiler)
     path = out / "npz" / "layout" / chip.source / "random" / "train" / f"{loaded.name}.npz"
-    search = {"search": "random", "configs": configs, "seed": seed}
-    settings = label_settings(loaded, compiler, **search, target=chip.name)
-    if chip.estimated:
-        settings["counting"] = COUNTING
-    if path.exists():
-        stored = existing_manifest(path.with_suffix(".json"), settings)
-        if stored is not None:
-            return Collected(path, stored, fresh=False)
+    settings = label_settings(loaded, compiler, configs=configs, seed=seed)
+    if path.exists() and (stored := existing_manifest(path.with_suffix(".json"), settings)):
+        return path, stored, False
     if not len(loaded.graph.configurable):
         expected = "a convolution, dot or reshape outside fusions"
         raise CompilerError(f"nothing in {program} can be given a layout", expected=expected)
     rng = np.random.default_rng(seed)
     candidates = tied_candidates(loaded.graph)
-    rows = candidates.expand(random_configurations(candidates, configs, rng))
+    codes = random_configurations(candidates, configs, rng)
+    rows = candidates.expand(codes)
     with Journal(path.with_name(f".{loaded.name}.journal"), settings) as journal:
         outcomes = _compile(compiler, journal, loaded, rows)
-        compiled = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+        compiled = [at for at, outcome in enumerate(outcomes) if outcome.ok]
         # the compiler's default first; the order of the others tells nothing
         order = [0, *rng.permutation(compiled[1:]).tolist()]
         # configurations compiled to the same program share its label
@@ -89,19 +71,17 @@ def collect(
         if chip.estimated:
             distinct = [outcomes[at] for at in programs.values()]
             labels = {one.fingerprint: chip.nanoseconds(one.cycles) for one in distinct}
-            facts: dict[str, Any] = {
-                "loops_counted_once": max(one.unknown_loops for one in distinct)
-            }
             if not all(labels.values()):
                 got = "the compiler estimates nothing of this program"
                 expected = "operations whose cycles it knows"
                 raise CompilerError(got, expected=expected, do="collect a larger program")
+            unknown_loops = [one.unknown_loops for one in distinct]
+            facts: dict[str, Any] = {"loops_counted_once": max(unknown_loops)}
         else:
             modules = {name: loaded.constrained(rows[at]) for name, at in programs.items()}
-            plain = modules[outcomes[0].fingerprint]
             timings = time_programs(
                 compiler,
-                plain,
+                modules[outcomes[0].fingerprint],
                 modules,
                 minutes=minutes,
                 seed=seed,
@@ -116,10 +96,11 @@ def collect(
     with atomic_write(path.with_suffix(".pb")) as partial:
         partial.write_bytes(loaded.serialized)
     runtime = np.array([labels[outcomes[at].fingerprint] for at in labelled], np.int64)
-    write_configurations(path, loaded.graph, rows[labelled], runtime, chip.name)
+    graph = replace(candidates.graph(loaded.graph, codes[labelled]), runtime=runtime)
+    write_configurations(path, replace(graph, target=chip.name))
     write_json(path.with_suffix(".json"), manifest)
     journal.path.unlink(missing_ok=True)
-    return Collected(path, manifest, fresh=True)
+    return path, manifest, True
 
 
 def _compile(
@@ -141,7 +122,7 @@ def _compile(
                 journal.add(missing[number], outcome)
                 step(outcome.message[:60])
             default = journal.outcomes[keys[0]]
-            if default.status is not Status.OK:
+            if not default.ok:
                 raise default_error(program.module, default, compiler.target.name)
     return [journal.outcomes[key] for key in keys]
 
@@ -164,17 +145,16 @@ def _facts(timings: Timings) -> dict[str, Any]:
 
 
 def _records(
-    labelled: list[int], outcomes: list[Outcome], left_out: dict[str, str]
+    labelled: Sequence[int], outcomes: Sequence[Outcome], left_out: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return a record per configuration in the order of rows; unlabelled ones come last."""
     others = [at for at in range(len(outcomes)) if at not in labelled]
     records = []
     for row, at in enumerate([*labelled, *others]):
         outcome = outcomes[at]
-        unmeasured = outcome.fingerprint in left_out
         record = {
             "row": row if row < len(labelled) else None,
-            "status": str(Status.FAILED if unmeasured else outcome.status),
+            "status": "failed" if outcome.fingerprint in left_out else outcome.status,
             "program": outcome.fingerprint,
             "seconds": round(outcome.seconds, 2),
             "message": left_out.get(outcome.fingerprint, outcome.message),
@@ -185,12 +165,12 @@ def _records(
 
 def label_settings(program: Program, compiler: Compiler, **settings: Any) -> dict[str, Any]:
     """Return all that labels depend on, for the manifest."""
-    module = program_hash(program.module)
     return {
         "program": program.name,
-        "module": module,
-        **settings,
+        "module": program_hash(program.module),
+        "target": compiler.target.name,
         "versions": dict(compiler.versions),
+        **settings,
     }
 
 
@@ -213,19 +193,24 @@ def existing_manifest(path: Path, settings: dict[str, Any]) -> dict[str, Any] | 
     except (OSError, ValueError) as error:
         got = f"{path} cannot be read ({error})"
         raise CompilerError(got, do="remove it, or pass another `out`") from error
-    if changed := [key for key in settings if manifest.get(key) != settings[key]]:
-        got = f"{path} was collected with another {' and '.join(changed)}"
-        do = "remove it, or pass another `out`"
-        raise CompilerError(got, expected="the same settings and compiler, or no such file", do=do)
+    _require_same(settings, manifest, f"{path} was collected")
     return manifest
+
+
+def _require_same(settings: Mapping[str, Any], stored: Mapping[str, Any], got: str) -> None:
+    """Raise `CompilerError` if stored labels are of other settings."""
+    if changed := [key for key in settings if stored.get(key) != settings[key]]:
+        expected = ", ".join(f"{key} {stored.get(key)}" for key in changed)
+        do = "use those settings, remove the file, or pass another `out`"
+        raise CompilerError(f"{got} with another {' and '.join(changed)}", expected=expected, do=do)
 
 
 class Journal(AbstractContextManager["Journal", None]):
     """Append-only file of outcomes by configuration and rounds of measurements, from which an
     interrupted run resumes; a context manager.
 
-    An incomplete last line is dropped. Raises `WorkspaceError` if the file has other ``settings``
-    or is unusable.
+    An incomplete last line is dropped. Raises `CompilerError` if the file has other ``settings``,
+    `WorkspaceError` if it is unusable.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -236,30 +221,20 @@ class Journal(AbstractContextManager["Journal", None]):
             path.parent.mkdir(parents=True, exist_ok=True)
             text = read_text(path) if path.exists() else ""
             complete = text[: text.rfind("\n") + 1]
-            self._read([json.loads(line) for line in complete.splitlines()], settings)
+            first, *lines = [*map(json.loads, complete.splitlines())] or [settings]
+            _require_same(settings, first, f"{path} was started")
+            for line in lines:
+                if "round" in line:
+                    self.rounds.append(line["round"])
+                else:
+                    self.outcomes[line["configuration"]] = Outcome(**line["outcome"])
             self._stream = open(path, "a", encoding="utf-8", opener=regular_no_link)
             self._stream.truncate(len(complete.encode()))
             if not complete:
                 self._append(settings)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             got = f"{path} cannot be used ({error})"
             raise WorkspaceError(got, do="remove it, or pass another `out`") from error
-
-    def _read(self, lines: list[dict[str, Any]], settings: Mapping[str, Any]) -> None:
-        first = lines[0] if lines else settings
-        keys = sorted({*first, *settings})
-        if changed := [key for key in keys if first.get(key) != settings.get(key)]:
-            got = f"{self.path} was started with another {' and '.join(changed)}"
-            stored = (f"{key} {first.get(key, 'of an earlier version')}" for key in changed)
-            do = "use those settings, remove the file, or pass another `out`"
-            raise WorkspaceError(got, expected=", ".join(stored), do=do)
-        for line in lines[1:]:
-            if "round" in line:
-                self.rounds.append(line["round"])
-            else:
-                outcome = Outcome(**line["outcome"])
-                outcome = replace(outcome, status=Status(outcome.status))
-                self.outcomes[line["configuration"]] = outcome
 
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome and flush it to the file."""

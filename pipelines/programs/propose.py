@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,10 @@ from xlarank.pipelines.programs.candidates import (
 )
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Program, Status
+from xlarank.pipelines.programs.compiler.xla import Program
 from xlarank.pipelines.programs.kinds import is_function, is_zip
-from xlarank.pipelines.programs.sources import load_program, write_configurations
+from xlarank.pipelines.programs.sources import load_program
 from xlarank.pipelines.support.progress import steps_of
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """Unmeasured configurations of a program, the compiler's default first.
-
-    Attributes:
-        module: the program, to be compiled; None if it was read from a graph file.
-        space: number of possible configurations.
-    """
-
-    graph: LayoutGraph
-    module: Message | None
-    space: int
 
 
 def propose(
@@ -50,8 +36,9 @@ def propose(
     *,
     configs: int = 64,
     seed: int = 0,
-) -> Proposal:
-    """Return random configurations of a program, tied as in Google's random collections.
+) -> tuple[LayoutGraph, Message | None]:
+    """Return random configurations of a program, the compiler's default first, tied as in Google's
+    random collections; and its module, if it was not read from a graph file.
 
     ``program`` is an HLO file, ``module:function`` (lowered for the hardware or, if that is a GPU,
     for the CPU), or a layout graph's npz file. The hardware is ``target``, else that of
@@ -74,7 +61,7 @@ def propose(
         )
         raise GraphFileError(got, expected=expected)
     codes = random_configurations(candidates, configs, np.random.default_rng(seed))
-    return Proposal(candidates.graph(graph, codes), module, candidates.space)
+    return candidates.graph(graph, codes), module
 
 
 def configurable_nodes(program: str | Path) -> list[dict[str, Any]]:
@@ -116,35 +103,29 @@ def _read(program: str | Path, target: str) -> tuple[LayoutGraph, Message | None
     return module_graph(module, path), module
 
 
-def write_proposal(path: Path, proposal: Proposal) -> None:
-    """Write the configurations as a graph file of their hardware."""
-    graph = proposal.graph
-    rows = graph.table.rows[graph.table.codes]
-    write_configurations(path, graph, rows, graph.runtime, graph.target)
-
-
 def estimates(
-    proposal: Proposal, configurations: Sequence[int], target: str
+    graph: LayoutGraph, module: Message | None, configurations: Sequence[int], target: str
 ) -> dict[int, int | None]:
     """Return the compiler's estimated nanoseconds of configurations, None if one does not compile.
 
-    Raises `CompilerError` for a target without estimates, and for a graph file.
+    ``graph`` and ``module`` are of `propose`. Raises `CompilerError` for a target without
+    estimates, and without a module.
     """
     chip = chip_named(target)
     if not chip.estimated:
         got = f"nothing is estimated for {target}"
         raise CompilerError(got, expected="a TPU", do="measure configurations with collect")
-    if proposal.module is None:
-        got = f"{proposal.graph.name} is a graph, and `check` compiles a program"
+    if module is None:
+        got = f"{graph.name} is a graph, and `check` compiles a program"
         raise CompilerError(got, expected="an HLO program or module:function")
-    program = Program(proposal.module.SerializeToString(), name=proposal.graph.name)
-    table = proposal.graph.table
+    program = Program(module.SerializeToString(), name=graph.name)
+    table = graph.table
     modules = (program.constrained(table.rows[table.codes[at]]) for at in configurations)
     found: dict[int, int | None] = dict.fromkeys(configurations)
     title = f"compiling {program.name} for {target}"
     with Compiler(target) as compiler, steps_of(title, len(configurations)) as step:
         for at, outcome in compiler.compile(modules):
             step("")
-            if outcome.status is Status.OK:
+            if outcome.ok:
                 found[configurations[at]] = chip.nanoseconds(outcome.cycles)
     return found

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import LayoutGraph
@@ -18,14 +17,14 @@ from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData,
 from xlarank.data.hlo.reading import graph_name, module_of, read_program, require_unoptimised
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program
 from xlarank.pipelines.programs.kinds import is_function
 
 #: Error of libtpu for operations that it has no code for without a TPU.
 _NO_CODE: Final = re.compile(r"Custom emitter .*not found")
 _REMEDIES: Final = {
-    Status.TIMEOUT: "compile a smaller program",
-    Status.CRASHED: "the compiler itself failed: try another `target` or version of libtpu",
+    "timeout": "compile a smaller program",
+    "crashed": "the compiler itself failed: try another `target` or version of libtpu",
 }
 
 
@@ -110,23 +109,21 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
     return instruction.metadata.source_file, instruction.metadata.source_line
 
 
-def write_configurations(
-    path: Path, graph: LayoutGraph, rows: NDArray[np.int8], runtime: NDArray[np.int64], target: str
-) -> None:
-    """Write a graph file with ``rows (configs, nodes, 18)`` and their runtimes, 0 if unknown."""
+def write_configurations(path: Path, graph: LayoutGraph) -> None:
+    """Write a program's graph file with its configurations and their runtimes, 0 if unknown."""
     dots = {}
     if (graph.dot_operands >= 0).any():
         dots["node_dot_operands"] = graph.dot_operands
         dots["node_dot_dimensions"] = graph.dot_dimensions.astype(np.int8)
     write_graph(
         path,
-        target=target,
+        target=graph.target,
         **dots,
         node_feat=graph.node_feat,
         node_opcode=graph.opcode.astype(np.uint8),
         edge_index=graph.edges,
         node_splits=graph.splits[None],
         node_config_ids=graph.configurable,
-        node_config_feat=rows.astype(np.float32),
-        config_runtime=runtime,
+        node_config_feat=graph.table.rows[graph.table.codes].astype(np.float32),
+        config_runtime=graph.runtime,
     )

@@ -162,7 +162,7 @@ def test_programs_are_imported_and_get_configurations(tmp_path):
     out = tmp_path / "c.npz"
     words = ["rank", program, "--target", "tpu-v4", "--configs", 100, "--out", out]
     outcome = here(*words)
-    assert outcome.code == 0 and "7 configurations proposed of 7 possible" in outcome.out
+    assert outcome.code == 0 and "7 configurations proposed" in outcome.out
     assert outcome.out.splitlines()[-1].startswith(f"next: python run.py explain {out}")
     again = here("rank", out, "--json", "-")
     assert again.code == 0 and json.loads(again.out)["target"] == "tpu-v4"

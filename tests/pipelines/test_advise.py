@@ -32,7 +32,7 @@ from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.constrain import entry_modes
 from xlarank.pipelines.programs.compiler.cycles import read_estimate
 from xlarank.pipelines.programs.compiler.functions import import_function
-from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program
 from xlarank.pipelines.programs.sources import load_program
 
 LAYOUTS = "(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}"
@@ -115,7 +115,7 @@ class FakeCompiler:
                 copy = f"%copy.1 = f32[128,64]{{0,1}} copy(%w), {config}"
                 entry = {"weight": "1,0", "operand": "copy.1", "copy": copy}
             text = TEXT.format(cycles=100 - self.spared * turned, **entry)
-            yield at, Outcome(Status.OK, *read_estimate(text), f"{free} {turned}", text=text)
+            yield at, Outcome("ok", *read_estimate(text), f"{free} {turned}", text=text)
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
         ),
         ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
     ):
-        compiler.broken = Outcome(Status(status), message=message)
+        compiler.broken = Outcome(status, message=message)
         compiler.custom_call = "ffi"
         with pytest.raises(CompilerError, match=error):
             run(compiler, tmp_path / error, budget=3)

@@ -18,7 +18,7 @@ from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
 from xlarank.pipelines.programs.collect import Journal, collect
 from xlarank.pipelines.programs.compiler.chips import chip_named
-from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program
 from xlarank.pipelines.programs.timing import ROUNDS, Timings, fastest, time_programs
 
 
@@ -173,12 +173,12 @@ class Searched(Device):
         for at, _ in enumerate(modules):
             self.compiled += 1
             number = 1 if self.alike else self.compiled
-            yield at, Outcome(Status.OK, 940 * number, fingerprint=str(number))
+            yield at, Outcome("ok", 940 * number, fingerprint=str(number))
 
 
 def test_the_order_of_a_file_does_not_tell_that_of_the_search(tmp_path):
-    collected = collect("mine:prog", tmp_path, Searched("tpu-v3"))
-    first, *others = read_graph(collected.path).runtime.tolist()
+    path, _, _ = collect("mine:prog", tmp_path, Searched("tpu-v3"))
+    first, *others = read_graph(path).runtime.tolist()
     assert first < min(others) and len(others) > 4
     assert others != sorted(others)
 
@@ -186,10 +186,10 @@ def test_the_order_of_a_file_does_not_tell_that_of_the_search(tmp_path):
 def test_programs_that_cannot_be_measured_are_left_out(tmp_path):
     compiler = Searched("cpu")
     compiler.fails = "2"
-    collected = collect("mine:prog", tmp_path, compiler, configs=3)
-    assert read_graph(collected.path).runtime.tolist() == [10**6, 3 * 10**6]
-    assert collected.manifest["left_out"] == {"2": "no memory"}
-    records = [[*record.values()] for record in collected.manifest["configurations"]]
+    path, manifest, _ = collect("mine:prog", tmp_path, compiler, configs=3)
+    assert read_graph(path).runtime.tolist() == [10**6, 3 * 10**6]
+    assert manifest["left_out"] == {"2": "no memory"}
+    records = [[*record.values()] for record in manifest["configurations"]]
     assert records == [
         [0, "ok", "1", 0.0, ""],
         [1, "ok", "3", 0.0, ""],
@@ -198,7 +198,6 @@ def test_programs_that_cannot_be_measured_are_left_out(tmp_path):
 
 
 def test_a_single_program_has_no_order_to_test_again(tmp_path):
-    collected = collect("mine:prog", tmp_path, Searched("cpu", alike=True), configs=3)
-    assert collected.manifest["distinct_programs"] == 1
-    assert collected.manifest["retest_tau"] is None
-    assert read_graph(collected.path).runtime.tolist() == [10**6] * 3
+    path, manifest, _ = collect("mine:prog", tmp_path, Searched("cpu", alike=True), configs=3)
+    assert (manifest["distinct_programs"], manifest["retest_tau"]) == (1, None)
+    assert read_graph(path).runtime.tolist() == [10**6] * 3

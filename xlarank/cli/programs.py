@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,7 +16,6 @@ from xlarank.data.hardware import DEFAULT_CHIP
 if TYPE_CHECKING:
     from xlarank.pipelines.programs.advise.advice import Advice
     from xlarank.pipelines.programs.advise.diagnosis import Diagnosis
-    from xlarank.pipelines.programs.collect import Collected
 
 app = Typer()
 #: Display names of statuses of a search (`advise.search.LayoutSearch.statuses`), if others.
@@ -93,26 +93,23 @@ def collect(
     """
     from xlarank.pipelines.programs.collect import collect as run
     from xlarank.pipelines.programs.compiler.session import Compiler
-
-    with Compiler(target, jobs=jobs) as compiler:
-        labels = run(program, out, compiler, configs=configs, seed=seed, minutes=minutes)
-    console.current_run.keep(out)
-    _show_labels(labels, configs)
-
-
-def _show_labels(labels: Collected, configs: int) -> None:
-    """Print what was collected, and how far it can be trusted."""
     from xlarank.pipelines.programs.kinds import error_of_labels
 
-    counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
-    status = "wrote" if labels.fresh else "there already:"
-    say(f"{status} {labels.path} ({counts}); labels are {labels.manifest['source']}")
-    tried = sum(labels.statuses.values())
+    with Compiler(target, jobs=jobs) as compiler:
+        path, manifest, is_new = run(
+            program, out, compiler, configs=configs, seed=seed, minutes=minutes
+        )
+    console.current_run.keep(out)
+    statuses = Counter(record["status"] for record in manifest["configurations"])
+    counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    done = "wrote" if is_new else "there already:"
+    say(f"{done} {path} ({counts}); labels are {manifest['source']}")
+    tried = statuses.total()
     if tried < configs:
         say(f"{tried} of {counted(configs, 'configuration')}: no others of this program differ")
-    if error := error_of_labels(labels.manifest):
+    if error := error_of_labels(manifest):
         say(error)
-    if labels.manifest.get("loops_counted_once"):
+    if manifest.get("loops_counted_once"):
         say("a loop's number of runs is not known; its body was counted once")
 
 

@@ -67,7 +67,8 @@ def rank(
 ) -> None:
     """Rank the configurations of a graph, of each graph in a folder, or of a program."""
     from xlarank.pipelines.programs.kinds import error_of_file, is_program
-    from xlarank.pipelines.programs.propose import estimates, propose, write_proposal
+    from xlarank.pipelines.programs.propose import estimates, propose
+    from xlarank.pipelines.programs.sources import write_configurations
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
@@ -81,18 +82,18 @@ def rank(
         for name, ranking in rankings.items():
             result[name] = ranking.as_json(top)
     elif is_program(graph):
-        proposal = propose(graph, target, collection, configs=configs)
-        ranking = run(work, proposal.graph, **named)
+        proposed, module = propose(graph, target, collection, configs=configs)
+        ranking = run(work, proposed, **named)
         rankings = {ranking.graph: ranking}
-        show_ranking(ranking, top, f" proposed of {proposal.space:,} possible")
+        show_ranking(ranking, top, " proposed")
         result = ranking.as_json(top)
         if check:
             chosen = [0, *(int(at) for at in ranking.order if at)][: check + 1]
-            found = estimates(proposal, chosen, ranking.target)
+            found = estimates(proposed, module, chosen, ranking.target)
             _show_check(found)
             result["estimates_ns"] = found
         if out is not None:
-            write_proposal(out, proposal)
+            write_configurations(out, proposed)
             say(f"wrote {out}")
             console.current_run.keep(out)
     else:

@@ -23,7 +23,7 @@ from xlarank.pipelines.programs.compiler.constrain import (
 )
 from xlarank.pipelines.programs.compiler.cycles import read_operations
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Outcome, Program, Status
+from xlarank.pipelines.programs.compiler.xla import Outcome, Program
 from xlarank.pipelines.programs.sources import default_error
 from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import steps_of
@@ -96,7 +96,7 @@ class LayoutSearch:
         with steps_of(f"compiling {self.program.name} for {target}", self._budget) as self._step:
             self._compile_batch([self.written])
             default = self.trials[0]
-            if default.outcome.status is not Status.OK or not default.cycles:
+            if not default.outcome.ok or not default.cycles:
                 raise default_error(self.program.module, default.outcome, target)
             self.try_entry_layouts()
             self.avoid_copies()
@@ -179,7 +179,7 @@ class LayoutSearch:
         trials = []
         for at, tried in enumerate(batch):
             outcome = outcomes[at]
-            compiled = outcome.status is Status.OK
+            compiled = outcome.ok
             cycles = NEVER
             if compiled and self.compiler.target.estimated:
                 cycles = outcome.cycles
@@ -198,7 +198,7 @@ class LayoutSearch:
         new = {
             outcome.fingerprint: modules[at]
             for at, outcome in outcomes.items()
-            if outcome.status is Status.OK and outcome.fingerprint not in self._times
+            if outcome.ok and outcome.fingerprint not in self._times
         }
         if not new:
             return
@@ -238,7 +238,7 @@ class LayoutSearch:
         ((_, outcome),) = self.compiler.compile([explicit.apply(self.program.module)], keep=True)
         # a measured target compares the module with the default later
         cycles = outcome.cycles if self.compiler.target.estimated else best.cycles
-        if outcome.status is not Status.OK or cycles >= default.cycles:
+        if not outcome.ok or cycles >= default.cycles:
             return default
         return Trial(explicit, outcome, cycles, tied=True)
 

@@ -16,9 +16,6 @@ from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
 
-#: Version of the counting of cycles: labels of different versions are never mixed in one file.
-COUNTING: Final = 2
-
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _INSTRUCTION: Final = re.compile(r"\s*(ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w\-]+)(\(.*)")
 _BRANCHES: Final = re.compile(

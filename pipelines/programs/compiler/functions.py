@@ -22,7 +22,6 @@ from xlarank.pipelines.programs.compiler.xla import (
     LEAVES_FILE,
     Outcome,
     Program,
-    Status,
     Xla,
     dumped,
     first_line,
@@ -60,7 +59,7 @@ def lower(xla: Xla, folder: Path, *, function: str, module: bytes) -> Program | 
     """
     lowered = _lower_on(xla, folder, xla.device, function, module)
     if lowered is None:
-        return Outcome(Status.CRASHED, message="no layout assignment was dumped")
+        return Outcome("crashed", message="no layout assignment was dumped")
     calls = library_convolutions(HloModuleProto.FromString(lowered.serialized))
     if calls:
         import jax

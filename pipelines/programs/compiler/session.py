@@ -23,7 +23,7 @@ from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
 from xlarank.pipelines.programs.compiler.chips import chip_named, device_chip
-from xlarank.pipelines.programs.compiler.xla import Outcome, Status, fingerprint
+from xlarank.pipelines.programs.compiler.xla import Outcome, fingerprint
 from xlarank.pipelines.support.progress import Step, no_step
 
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
@@ -56,7 +56,7 @@ class _Job:
         if path.exists():
             return pickle.loads(path.read_bytes())  # our own process wrote it
         message = f"not done within {self.limit:.3g} s"
-        return Outcome(Status.TIMEOUT, message=message) if self.seconds > self.limit else None
+        return Outcome("timeout", message=message) if self.seconds > self.limit else None
 
 
 class Compiler(AbstractContextManager["Compiler", None]):
@@ -157,12 +157,12 @@ class Compiler(AbstractContextManager["Compiler", None]):
         if answer is None:
             return None
         if isinstance(answer, XlarankError):
-            answer = Outcome(Status.FAILED, message=str(answer))
+            answer = Outcome("failed", message=str(answer))
         key = job.fingerprint or answer.fingerprint
-        if answer.status is Status.OK and not key:  # labels are stored by fingerprint
-            answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
+        if answer.ok and not key:  # labels are stored by fingerprint
+            answer = Outcome("crashed", message="no optimised module was dumped")
         outcome: Outcome = replace(answer, fingerprint=key, seconds=job.seconds)
-        if outcome.status is Status.OK:
+        if outcome.ok:
             self._known[key] = outcome
         return outcome
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -79,20 +78,12 @@ _NAME: Final = re.compile(r"%[\w.\-]+")
 _COMPUTATION: Final = re.compile(r"^(?:ENTRY )?%", re.MULTILINE)
 
 
-class Status(StrEnum):
-    """Status of a compilation."""
-
-    OK = "ok"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-
-
 @dataclass(frozen=True)
 class Outcome:
     """Result of compiling one module.
 
     Attributes:
+        status: ``ok``, ``failed``, ``timeout`` or ``crashed``.
         cycles: the compiler's estimate if the status is ``ok``.
         unknown_loops: number of loops without a known trip count, whose bodies count once.
         fingerprint: hash of the optimised module; empty if there is none.
@@ -100,7 +91,7 @@ class Outcome:
         text: text of the compiled program, if requested and code was generated.
     """
 
-    status: Status
+    status: str
     cycles: int = 0
     unknown_loops: int = 0
     fingerprint: str = ""
@@ -108,6 +99,11 @@ class Outcome:
     seconds: float = 0.0
     message: str = ""
     text: str = field(default="", repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the module was compiled."""
+        return self.status == "ok"
 
 
 def fingerprint(text: str) -> str:
@@ -249,7 +245,7 @@ def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outc
     text = str(executable.hlo_modules()[0].to_string())
     # fallback for real TPUs, whose dumps have other names
     key = "" if xla.target.estimated else fingerprint(text)
-    return Outcome(Status.OK, *read_estimate(text), key, text=text if keep else "")
+    return Outcome("ok", *read_estimate(text), key, text=text if keep else "")
 
 
 def optimised_text(folder: Path, target: Chip) -> str | None:
@@ -381,16 +377,16 @@ def _answer(connection: Connection, xla: Xla, folder: Path, work: Work) -> None:
     except XlarankError as error:
         answer = error
     except BaseException as error:  # an error affects this configuration only
-        answer = Outcome(Status.FAILED, message=first_line(error))
+        answer = Outcome("failed", message=first_line(error))
     with suppress(OSError):
         _write_answer(folder, answer)
 
 
 def _crash_outcome(code: int) -> Outcome:
     if code == -signal.SIGALRM:
-        return Outcome(Status.TIMEOUT, message="not done within its limit of time")
+        return Outcome("timeout", message="not done within its limit of time")
     ended = f"signal {-code}" if code < 0 else f"status {code}"
-    return Outcome(Status.CRASHED, message=f"the compiler's process ended with {ended}")
+    return Outcome("crashed", message=f"the compiler's process ended with {ended}")
 
 
 def _write_answer(folder: Path, answer: Any) -> None:

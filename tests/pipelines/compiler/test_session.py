@@ -15,7 +15,7 @@ from tests.data.hlo.programs import instruction, matmul_module
 from tests.graphs import layout_row
 from tests.pipelines.compiler.test_compiled_text import RELAID
 from tests.pipelines.test_advise import product_module
-from xlarank.data.errors import CompilerError, WorkspaceError
+from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, instructions
 from xlarank.pipelines.programs.collect import Journal
 from xlarank.pipelines.programs.compiler import session, xla
@@ -27,7 +27,7 @@ from xlarank.pipelines.programs.compiler.constrain import (
     with_entry_modes,
 )
 from xlarank.pipelines.programs.compiler.session import Compiler
-from xlarank.pipelines.programs.compiler.xla import Outcome, Status, fingerprint
+from xlarank.pipelines.programs.compiler.xla import Outcome, fingerprint
 
 TEXT = (
     "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p){}\n}}\n"
@@ -102,7 +102,7 @@ def test_crashes_hangs_and_repetitions(compiler, tmp_path):
     }
     for name, outcome in outcomes.items():
         status, message = failures.get(name, ("ok", ""))
-        assert outcome.status == Status(status) and re.search(message, outcome.message), name
+        assert outcome.status == status and re.search(message, outcome.message), name
     assert outcomes["hang"].seconds > 2
     assert outcomes["three"].cycles == 5 and not outcomes["three"].text
     one, late = outcomes["one"], outcomes["one-late"]
@@ -117,7 +117,7 @@ def test_compilations_are_ended_with_their_iterator(compiler):
     outcomes = compiler.compile(modules("first", "hang", "hanging"))
     assert next(outcomes)[0] == 0
     outcomes.close()  # ends the others
-    assert compiled(compiler, "next")["next"].status is Status.OK
+    assert compiled(compiler, "next")["next"].status == "ok"
     assert list(compiler._scratch.iterdir()) == []
 
 
@@ -161,8 +161,8 @@ def test_the_text_of_a_module_counts_once_its_entry_computation_is_complete(tmp_
 
 def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tmp_path):
     path = tmp_path / "journal"
-    ok, shared = (Outcome(Status.OK, 12, 1, "f", shared, 1.5) for shared in (False, True))
-    crashed = Outcome(Status.CRASHED, seconds=2.0, message="signal 11")
+    ok, shared = (Outcome("ok", 12, 1, "f", shared, 1.5) for shared in (False, True))
+    crashed = Outcome("crashed", seconds=2.0, message="signal 11")
     outcomes = {"": ok, "0:10": shared, "1:10": crashed}
     with Journal(path, {"seed": 0}) as journal:
         for configuration, outcome in outcomes.items():
@@ -172,11 +172,8 @@ def test_a_journal_keeps_outcomes_drops_a_cut_line_and_refuses_other_settings(tm
     with Journal(path, {"seed": 0}) as journal:
         assert journal.outcomes == outcomes
     assert path.read_bytes() == complete
-    with pytest.raises(WorkspaceError, match="another seed; expected seed 0"):
+    with pytest.raises(CompilerError, match="another seed; expected seed 0"):
         Journal(path, {"seed": 1})
-    earlier = "another counting; expected counting of an earlier version"
-    with pytest.raises(WorkspaceError, match=earlier):
-        Journal(path, {"seed": 0, "counting": 2})
 
 
 def test_layouts_change_a_fingerprint_but_names_and_origins_do_not():
