@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, HloError, XlarankError, counted
+from xlarank.data.errors import HloError, XlarankError, counted
 from xlarank.data.graph import Kind
 from xlarank.data.hardware import TPUGRAPHS, require_hardware
 from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
@@ -29,25 +26,16 @@ from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import steps_of
 
 _DEFAULT: Final[dict[Kind, str]] = {"layout": "layout:own:default", "tile": "tile:own"}
-
-
-@dataclass
-class ImportReport:
-    """Records of written graphs, kernels left out as in the dataset, files of a folder left out,
-    and broken files or programs with the reason.
-    """
-
-    graphs: list[dict[str, Any]] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    broken: dict[str, str] = field(default_factory=dict)
+#: Title and name of a program, function that encodes it, and its message.
+_Part = tuple[str, str, Callable[[Message], Arrays], Message]
 
 
 def import_hlo(
     files: Sequence[Path], out: Path, *, target: str | None = None, collection: str | None = None
-) -> ImportReport:
-    """Write a graph file below ``out`` for every program in ``files``; broken files are listed in
-    the report. A folder stands for the files in it, of which those that hold no program, such as a
-    compiler's other reports, are left out.
+) -> tuple[list[dict[str, Any]], list[str], dict[str, str]]:
+    """Write a graph file below ``out`` for every program in ``files``. A folder stands for the
+    files in it, of which those that hold no program, such as a compiler's other reports, are left
+    out.
 
     A program may be there as text and as protobuf (``NAME.txt``, ``NAME.hlo.pb``): the latter is
     read. An HLO program gets one configuration, the compiler's default, without a runtime; a
@@ -56,63 +44,71 @@ def import_hlo(
     kernels. ``target`` is the hardware that programs are ranked for, by default as named by the
     collection. Graphs are of the split ``test``; existing files are overwritten.
 
-    Raises `xlarank.data.errors.CollectionError` for an invalid collection, `ParameterError` for an
-    unknown target.
+    Returns records of written graphs, what was left out, and broken files or programs with the
+    reason. Raises `xlarank.data.errors.CollectionError` for an invalid collection, `ParameterError`
+    for an unknown target.
     """
     requested = Collection.parse(collection) if collection is not None else None
-    if requested is not None and not all(map(_is_plain, requested.parts)):
-        got = f"{collection!r} would leave {out}"
-        raise CollectionError(got, expected="plain names between the colons")
     if target is not None:
         require_hardware(target)
     folders = [path for path in files if path.is_dir()]
-    in_folders = list(chain.from_iterable(map(_members, folders)))
-    files = [path for path in files if not path.is_dir()] + in_folders
+    in_folders = [
+        path
+        for folder in folders
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith(".")
+    ]
+    files = [path for path in files if path not in folders] + in_folders
     twins = _twins(files)
     root = out if out.name == "npz" else out / "npz"
-    report = ImportReport()
+    graphs: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    broken: dict[str, str] = {}
     written: dict[Path, Path] = {}
     with steps_of("importing programs", len(files)) as step:
         for file in files:
-            if file in twins:
-                report.left_out.append(f"{file}: {twins[file].name} is the same program")
-                step(file.name)
-                continue
-            parts = []
-            in_folder = file in in_folders
-            with _recording_errors(report, str(file), file, in_folder=in_folder):
-                parts = list(_parts(file, graph_name(file)))
+            parts: list[_Part] = []
+            try:
+                if file in twins:
+                    left_out.append(f"{file}: {twins[file].name} is the same program")
+                else:
+                    parts += _parts(file)
+            except (XlarankError, MemoryError) as error:
+                if file in in_folders and isinstance(error, NoProgramError):
+                    left_out.append(f"{file}: holds no program")
+                else:
+                    broken[str(file)] = _reason(error, file)
             for title, stem, encode, message in parts:
+                own = encode is unlabelled_arrays
                 kind: Kind = "tile" if encode is tile_arrays else "layout"
-                if kind == "tile" and len(message.runs) < 2:
-                    runs = counted(len(message.runs), "run")
-                    report.left_out.append(f"{title}: nothing to choose between ({runs})")
-                    continue
-                if in_folder and encode is unlabelled_arrays and optimised_cause(message):
-                    report.left_out.append(f"{title}: a module after optimisation")
-                    continue
                 place = requested or Collection.parse(_DEFAULT[kind])
                 path = root / Path(*place.parts) / "test" / f"{stem}.npz"
-                with _recording_errors(report, title, file):
-                    if place.kind != kind:
-                        got = f"it is a {kind} graph"
-                        raise HloError(got, expected=f"a {place.kind} graph for {place}")
-                    if path in written:
-                        got = f"{path.name} was written from {written[path]} already"
-                        raise HloError(got, do="pass other names")
-                    report.graphs.append(_write(path, place, target, file, encode, message))
-                    written[path] = file
+                if kind == "tile" and len(message.runs) < 2:
+                    runs = counted(len(message.runs), "run")
+                    left_out.append(f"{title}: nothing to choose between ({runs})")
+                elif own and file in in_folders and optimised_cause(message):
+                    left_out.append(f"{title}: a module after optimisation")
+                elif place.kind != kind:
+                    expected = f"a {place.kind} graph for {place}"
+                    broken[title] = f"it is a {kind} graph; expected {expected}"
+                elif path in written:
+                    broken[title] = f"{path.name} was written from {written[path]} already"
+                else:
+                    try:
+                        graphs.append(_write(path, place, target, file, encode, message))
+                        written[path] = file
+                    except (XlarankError, MemoryError) as error:
+                        broken[title] = _reason(error, file)
             step(file.name)
-    if folders and not (report.graphs or report.broken):
+    if folders and not (graphs or broken):
         raise HloError("the folder holds no program", expected="HLO files or TpuGraphs protobufs")
-    return report
+    return graphs, left_out, broken
 
 
-def _parts(
-    file: Path, stem: str
-) -> Iterator[tuple[str, str, Callable[[Message], Arrays], Message]]:
-    """Yield the title, name, encoding function and message of each program of a file."""
+def _parts(file: Path) -> Iterator[_Part]:
+    """Yield the programs of a file."""
     message = read_program(file)
+    stem = graph_name(file)
     if isinstance(message, TuningData):
         for number, kernel in enumerate(message.modules):
             title = f"{file} kernel {number}"
@@ -153,13 +149,13 @@ def _write(
 
 
 def _twins(files: Sequence[Path]) -> dict[Path, Path]:
-    """Return the texts of programs that are there in another form, preferably protobuf, by file."""
-    kept: dict[Path, Path] = {}
+    """Return the texts of programs that are there as protobuf, too, by file."""
+    binaries = {path.with_name(graph_name(path)): path for path in files if _is_protobuf(path)}
     twins = {}
-    for path in sorted(files, key=lambda path: not _is_protobuf(path)):
-        first = kept.setdefault(path.with_name(graph_name(path)), path)
-        if first != path and not _is_protobuf(path):
-            twins[path] = first
+    for path in files:
+        binary = binaries.get(path.with_name(graph_name(path)))
+        if binary and not _is_protobuf(path):
+            twins[path] = binary
     return twins
 
 
@@ -167,29 +163,5 @@ def _is_protobuf(path: Path) -> bool:
     return path.name.removesuffix(".gz").endswith(".pb")
 
 
-def _members(folder: Path) -> list[Path]:
-    """Return the visible files of a folder; raises `HloError` if it cannot be read."""
-    try:
-        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    except OSError as error:
-        raise HloError(f"{folder} cannot be read ({error.strerror})", do="check it") from error
-    return list(filter(Path.is_file, paths))
-
-
-@contextmanager
-def _recording_errors(
-    report: ImportReport, title: str, file: Path, *, in_folder: bool = False
-) -> Iterator[None]:
-    """Record the reason if a file, or one of its programs, cannot be read or written."""
-    try:
-        yield
-    except (XlarankError, MemoryError) as error:
-        reason = str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"
-        if in_folder and isinstance(error, NoProgramError):
-            report.left_out.append(f"{title}: holds no program")
-        else:
-            report.broken[title] = reason
-
-
-def _is_plain(name: str) -> bool:
-    return bool(name) and Path(name).name == name and not name.startswith(".")
+def _reason(error: XlarankError | MemoryError, file: Path) -> str:
+    return str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"

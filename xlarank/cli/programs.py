@@ -49,7 +49,7 @@ def import_hlo(
     """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
     from xlarank.pipelines.import_hlo import import_hlo as run
 
-    report = run(files, out, target=target, collection=collection)
+    graphs, left_out, broken = run(files, out, target=target, collection=collection)
     show_rows(
         {
             "graph": graph["graph"],
@@ -61,16 +61,16 @@ def import_hlo(
             "labels": "yes" if graph["labelled"] else "-",
             ">s": f"{graph['seconds']:.2f}",
         }
-        for graph in report.graphs
+        for graph in graphs
     )
-    for graph in report.graphs:
+    for graph in graphs:
         list_lines(f"note ({graph['graph']})", list(graph["notes"]))
         if graph["configurable"]:
             console.current_run.keep(graph["path"])
-    list_lines("left out", report.left_out)
-    if report.graphs:
-        say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
-    finish(report.broken)
+    list_lines("left out", left_out)
+    if graphs:
+        say(f"wrote {counted(len(graphs), 'graph')} below {out}")
+    finish(broken)
 
 
 @app.command()
