@@ -17,6 +17,8 @@ from xlarank.models.stored import ESTIMATED_TIME
 
 #: Beginning of the name of a simple count among rankers.
 _COUNT: Final = "simple count: "
+#: Name of the graph network that trees are compared with.
+PEER: Final = "GraphSAGE, 4 layers"
 FOLDER: Final = Path(__file__).parent
 README: Final = FOLDER.parents[1] / "README.md"
 #: Pages of the site; some have tables.

@@ -297,6 +297,15 @@ def _compared(place: Workspace, names: Sequence[str]) -> Table:
     return Table(title=title, labels=_LABELS, seeds=1, heads=heads, rows=rows)
 
 
+def graph_network(job: Job) -> Table:
+    """A graph network and trees on the same folds; an hour, resumed if --workspace is given."""
+    try:
+        from benchmarks import graph_network as peer
+    except ModuleNotFoundError as missing:
+        raise SystemExit(f"{missing}: pip install -e '.[peer]'") from None
+    return peer.graph_network(job)
+
+
 def speed(job: Job) -> Table:
     """Time from a file to its columns and to its ranking, next to `numpy.load`; each file in its
     own process.
@@ -347,6 +356,7 @@ TABLES: Final[dict[str, Callable[[Job], Table]]] = {
     "tiles": tiles,
     "rankers": rankers,
     "other-rankers": other_rankers,
+    "graph-network": graph_network,
     "speed": speed,
     "size": size,
 }
