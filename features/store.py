@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import groupby, product
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,11 +90,6 @@ class Manifest:
     @property
     def columns(self) -> list[str]:
         return self.graph_columns + self.config_columns
-
-    @property
-    def parts(self) -> set[int]:
-        """Numbers of the row files."""
-        return {graph.part for graph in self.graphs.values()}
 
 
 def _checksum(content: bytes) -> tuple[slice, bytes]:
@@ -211,7 +206,13 @@ def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
 def write_manifest(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest
 ) -> None:
-    write_json(workspace.features(collection, split) / MANIFEST, asdict(manifest))
+    """Write the manifest of a split, and remove row files that it does not list."""
+    folder = workspace.features(collection, split)
+    write_json(folder / MANIFEST, asdict(manifest))
+    parts = {graph.part for graph in manifest.graphs.values()}
+    listed = {workspace.rows(collection, split, part) for part in parts}
+    for path in {*folder.glob("[!.]*.parquet")} - listed:
+        path.unlink(missing_ok=True)
 
 
 def scan_rows(
@@ -236,16 +237,6 @@ def scan_rows(
                 raise ValueError(_MISMATCH)
             files.append(file)
     return pl.scan_parquet(files, glob=False)
-
-
-def remove_other_rows(
-    workspace: Workspace, collection: Collection, split: str, manifest: Manifest
-) -> None:
-    """Remove rows of graphs that are not in the manifest."""
-    current = {workspace.rows(collection, split, part) for part in manifest.parts}
-    folder = workspace.features(collection, split)
-    for path in {*folder.glob("[!.]*.parquet")} - current:
-        path.unlink(missing_ok=True)
 
 
 def read_manifest(workspace: Workspace, collection: Collection, split: str) -> Manifest | None:
@@ -274,8 +265,11 @@ def stored_collections(workspace: Workspace) -> list[Collection]:
 
 def stored_roots(workspace: Workspace) -> set[str]:
     """Return the data roots that the stored rows were made from."""
-    splits = product(stored_collections(workspace), SPLITS)
-    return {manifest.data_root for key in splits if (manifest := read_manifest(workspace, *key))}
+    return {
+        manifest.data_root
+        for collection in stored_collections(workspace)
+        for manifest in read_manifests(workspace, collection).values()
+    }
 
 
 def changed_files(collection: Collection, split: str, manifest: Manifest) -> dict[str, str]:

@@ -29,13 +29,7 @@ from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import config_columns, graph_columns
 from xlarank.features.rows import Recipe, Source
-from xlarank.features.store import (
-    Manifest,
-    StoredGraph,
-    remove_other_rows,
-    stored_collections,
-    write_manifest,
-)
+from xlarank.features.store import Manifest, StoredGraph, stored_collections, write_manifest
 from xlarank.pipelines.support import building, processes
 from xlarank.pipelines.support.building import PartJob
 from xlarank.pipelines.support.progress import steps_of
@@ -335,7 +329,6 @@ def _write_manifests(
         except WorkspaceError:  # invalid name: each of its files is reported as broken
             continue
         write_manifest(workspace, collection, split, manifest)
-        remove_other_rows(workspace, collection, split, manifest)
     return reports
 
 

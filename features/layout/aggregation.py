@@ -8,7 +8,7 @@ Configurations are aggregated batch by batch. A sum over nodes is a sparse produ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import Pairs, requested_layouts
 from xlarank.features.program.tensors import Floats, Ints
-
-if TYPE_CHECKING:  # slow to import; not all columns need it
-    from scipy import sparse
 
 Codes = NDArray[np.integer[Any]]
 #: Quantities of combinations of requested layouts: (pair, left type, right type) ->
@@ -47,7 +44,7 @@ class Batch:
     def __init__(self, codes: Codes, types: Codes) -> None:
         self.codes = codes
         self.types = types
-        self._counts: dict[bool, sparse.csr_array] = {}
+        self._counts: dict[bool, Any] = {}
 
     def __len__(self) -> int:
         return len(self.types)

@@ -80,14 +80,13 @@ class SlotRows:
         self.layout = tensors.complete_layout(layout, default)
         self.key = layout_key(self.layout)
         minor = self.layout[:, 0]
-        empty = self.layout[:, 0] < 0
-        layouts = self.layout, default
-        self.minor = np.where(empty, 0, minor_sizes(dims, self.layout)[0])
+        self.minor = np.where(minor < 0, 0, minor_sizes(dims, self.layout)[0])
         self.changed = (self.layout != default).any(axis=1)
         self.minor_changed = minor != default[:, 0]
         self.distance = tensors.permutation_distance(self.layout, default)
         self.contiguity = tensors.contiguity(dims, self.layout, default)
-        self.now, self.default = (tensor_physics(dims, layout, element) for layout in layouts)
+        self.now = tensor_physics(dims, self.layout, element)
+        self.default = tensor_physics(dims, default, element)
         self.total_bytes = max(1.0, float(node_bytes.sum()))
         by_class = np.bincount(context.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
         self.bytes_of_class = np.maximum(by_class, 1.0)

@@ -26,8 +26,6 @@ from xlarank.features.layout.layout_program import RESHAPES
 
 #: Opcodes between a producer and a reader that only rename dimensions, and all that only move.
 _CHAINED: Final = RESHAPES | {"transpose", CONSTRAINT, "copy"}
-#: Opcodes that read no elements.
-_UNREAD: Final = frozenset({"tuple"})
 #: Opcodes that write any layout at the same cost.
 _INDIFFERENT: Final = frozenset({"broadcast", "constant", "iota"})
 #: An instruction of a chain; the layout of its output from which no element moves up to the reader,
@@ -98,7 +96,7 @@ class Relayouts:
         self, wanted: Mapping[Operand, Mapping[Layout, Mask]]
     ) -> Iterator[tuple[str, int, Layout, Mask]]:
         """Yield reads and results of several dimensions: opcode of the reader (empty for results),
-        source, layout, configurations.
+        source, layout, configurations. Tuples want no layout.
         """
         dims = self.assignment.dims
         for operand, sources in self.assignment.sources.items():
@@ -122,9 +120,7 @@ class Relayouts:
 
     def _find_every(self) -> None:
         outputs = self.assignment.written
-        for reader, source, wanted, mask in self._reads(self.assignment.wanted):
-            if reader in _UNREAD:
-                continue
+        for _, source, wanted, mask in self._reads(self.assignment.wanted):
             for written, part in outputs[source].items():
                 if written != wanted and part & mask:
                     self.every[Relayout(source, written, wanted)] |= part & mask
@@ -142,7 +138,7 @@ class Relayouts:
         opcode = self.assignment.opcode
         ends: dict[tuple[int, Layout], Mask] = defaultdict(int)
         for reader, source, layout, mask in self._reads(self.wanted):
-            if reader not in _CHAINED | _UNREAD:
+            if reader not in _CHAINED:
                 ends[source, layout] |= mask
         links = [(last, wanted, last, mask) for (last, wanted), mask in ends.items()]
         while links:

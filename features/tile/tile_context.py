@@ -57,10 +57,9 @@ class TileContext(ProgramContext):
     def __init__(self, graph: TileGraph) -> None:
         super().__init__(graph)
         self.configs = len(graph.first)
-        first = graph.first
-        self.bounds: dict[str, Floats] = {}
-        for slot in TILE_SLOTS:
-            self.bounds[slot] = graph.bounds(slot)[first].astype(np.float64)
+        self.bounds: dict[str, Floats] = {
+            slot: graph.bounds(slot)[graph.first].astype(np.float64) for slot in TILE_SLOTS
+        }
         self.vectorised = bool(self.bounds["input"].any())
         classes = map(OPCODE_CLASSES.index, _WORK_ORDER)
         members = (np.flatnonzero(self.opcode_class == number) for number in classes)
