@@ -1,11 +1,10 @@
 """Take graphs and kernels that ``collect`` labelled into the embedded sample.
 
-    python -m benchmarks.adopt FOLDER [--sample data/sample] [--least 8]
+    python -m benchmarks.adopt FOLDER [--sample data/sample]
 
-``FOLDER`` is that of ``collect --out``. Graphs keep their split; ``evolve`` is called ``default``.
-The search ``tied`` is that of ``collect`` of version 0.3.0 with ``--effort -1``: rename its folder
-first, and pass ``--least 4``. Left out, and named: graphs with fewer than ``--least`` distinct
-labels, graphs of families that are held out for scoring, and graphs that the sample has.
+``FOLDER`` is that of ``collect --out``. Graphs keep their split. Left out, and named: graphs with
+few distinct labels, graphs of families that are held out for scoring, and graphs that the sample
+has.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ RESERVED = frozenset({"resnet", "resnet_bn", "axial", "gnet", "gru", "crossattn"
 #: Measured on a TPU in Google's files, a held-out test: nothing that ships learns from these
 #: families.
 MEASURED = frozenset({"alexnet"})
-_SEARCHES = {"random": "random", "evolve": "default", "tied": "tied"}
-LEAST = 8
+#: Least number of distinct labels of a layout graph.
+_LEAST = 8
 #: Prefixes of the arrays of TpuGraphs; the others are for training on single operations.
 _FORMAT = ("node_", "edge_", "config_")
 
 
-def sample_path(file: GraphFile, sample: Path, least: int) -> tuple[Path, str]:
+def sample_path(file: GraphFile, sample: Path) -> tuple[Path, str]:
     """Return the path of a file below ``sample``, and why it is left out (empty if it is not)."""
-    kind, source, *search = file.collection.parts
-    folder = sample / "npz" / Path(kind, source, *(_SEARCHES.get(name, name) for name in search))
+    kind, source, *_ = file.collection.parts
+    folder = sample / "npz" / Path(*file.collection.parts)
     path = folder / file.split / f"{file.name}.npz"
     if source != "tpu-estimate":
         return path, "not estimated by the TPU's compiler"
@@ -43,16 +42,16 @@ def sample_path(file: GraphFile, sample: Path, least: int) -> tuple[Path, str]:
         return path, "it is there"
     with np.load(file.path) as arrays:
         distinct = len(np.unique(arrays["config_runtime"]))
-    return path, f"{distinct} distinct labels" if kind == "layout" and distinct < least else ""
+    return path, f"{distinct} distinct labels" if kind == "layout" and distinct < _LEAST else ""
 
 
-def adopt(folder: Path, sample: Path, least: int) -> tuple[list[str], dict[str, str]]:
+def adopt(folder: Path, sample: Path) -> tuple[list[str], dict[str, str]]:
     """Write new graphs below ``sample``; return their names, and those left out with the reason."""
     taken: list[str] = []
     left_out: dict[str, str] = {}
     for file in graph_files(find_data_root(folder).npz, [], where=str(folder)):
         name = f"{file.collection} {file.name}"
-        path, why = sample_path(file, sample, least)
+        path, why = sample_path(file, sample)
         if why:
             left_out[name] = why
             continue
@@ -66,9 +65,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sample", type=Path, default=SAMPLE)
-    parser.add_argument("--least", type=int, default=LEAST)
     args = parser.parse_args()
-    taken, left_out = adopt(args.folder, args.sample, args.least)
+    taken, left_out = adopt(args.folder, args.sample)
     for title, why in left_out.items():
         print(f"left out: {title}: {why}")
     print(f"took {len(taken)} graphs and kernels")

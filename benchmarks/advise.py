@@ -23,45 +23,21 @@ from xlarank.pipelines.programs.advise.search import LayoutSearch
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.sources import load_program
 
-_ZOO = "benchmarks.programs."
-EARLIER = (
-    *(
-        f"{{data}}/tpu_estimate/modules/{name}.pb"
-        for name in ("mlp_train__a", "crossattn__a", "mixer__a", "swin__a", "autoenc_train__a")
-    ),
-    *(
-        f"{{data}}/hlo/{name}.hlo"
-        for name in (
-            "mha_block_1x12x128x64_bf16",
-            "dlrm_keras_jax_f32_test_step",
-            "depthwise_conv_3x3_1x256x56x56_bf16",
-        )
-    ),
-    *(
-        _ZOO + name
-        for name in (
-            "attention:decode__a attention:linformer__a attention:linattn_train__d "
-            "recommenders:towers__a "
-            "recommenders:crossing__a recommenders:session__a recommenders:factormachine__a "
-            "recommenders:bilinearfields__a numerical:matrixproducts__a "
-            "numerical:operator__a numerical:outermean__a "
-            "numerical:kernelmachine__a numerical:filters__a"
-        ).split()
-    ),
-)
-FRESH = tuple(
-    _ZOO + name
-    for name in (
-        "torch_style:torchperceptron_train__a torch_style:torchencoder__a "
-        "torch_style:torchlenet__a "
-        "torch_style:torchtextcnn__a torch_style:torchseparable__a attention:bert__a "
-        "vision:alexnet__a "
-        "vision:squeezenet__a recommenders:towers_train__d "
-        "recommenders:fieldattn_train__d attention:llama_train__d "
-        "sequences:textcnn_train__d sequences:temporal_train__d vision:generator__a "
-        "vision:inverted__a"
-    ).split()
-)
+#: Default programs: files below ``--data``, and functions of `benchmarks.programs`.
+PROGRAMS = """
+attention:bert__a attention:decode__a attention:linattn_train__d attention:linformer__a
+attention:llama_train__d numerical:filters__a numerical:kernelmachine__a numerical:matrixproducts__a
+numerical:operator__a numerical:outermean__a recommenders:bilinearfields__a recommenders:crossing__a
+recommenders:factormachine__a recommenders:fieldattn_train__d recommenders:session__a
+recommenders:towers__a recommenders:towers_train__d sequences:temporal_train__d
+sequences:textcnn_train__d torch_style:torchencoder__a torch_style:torchlenet__a
+torch_style:torchperceptron_train__a torch_style:torchseparable__a torch_style:torchtextcnn__a
+vision:alexnet__a vision:generator__a vision:inverted__a vision:squeezenet__a
+hlo/depthwise_conv_3x3_1x256x56x56_bf16.hlo hlo/dlrm_keras_jax_f32_test_step.hlo
+hlo/mha_block_1x12x128x64_bf16.hlo tpu_estimate/modules/autoenc_train__a.pb
+tpu_estimate/modules/crossattn__a.pb tpu_estimate/modules/mixer__a.pb
+tpu_estimate/modules/mlp_train__a.pb tpu_estimate/modules/swin__a.pb
+""".split()
 
 
 class _Staged(LayoutSearch):
@@ -99,7 +75,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     records: list[dict[str, Any]] = []
-    for path in args.programs or [name.format(data=args.data) for name in (*FRESH, *EARLIER)]:
+    defaults = []
+    for name in PROGRAMS:
+        is_file = "/" in name
+        defaults.append(str(args.data / name) if is_file else f"benchmarks.programs.{name}")
+    for path in args.programs or defaults:
         try:
             with Compiler(args.target, jobs=args.jobs) as compiler:
                 records.append(gains(compiler, path, args.budget, args.minutes))

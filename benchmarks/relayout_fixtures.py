@@ -13,12 +13,15 @@ from __future__ import annotations
 import argparse
 import gzip
 import pickle
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
+from math import prod
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -27,15 +30,21 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from benchmarks.hlo_relayouts import relayout_bytes
-from benchmarks.untied import candidate_rows, random_configurations
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write
+from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 from xlarank.data.hlo.reading import module_graph
-from xlarank.data.schema import MAX_RANK
-from xlarank.pipelines.programs.candidates import row_of
+from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.pipelines.programs.candidates import (
+    CandidateLayouts,
+    Codes,
+    distinct_codes,
+    row_of,
+    settable,
+)
 from xlarank.pipelines.programs.compiler.chips import CHIPS, Chip
 from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.functions import lower
@@ -68,6 +77,15 @@ _ASSIGNED: Final = {
 }
 #: Arrays that are equal in all configurations of a program.
 _STRUCTURE: Final = ("node_opcode", "edge_index", "node_dot_dimensions")
+#: Name, element type, sizes, layout, opcode and first operand of an instruction.
+_INSTRUCTION: Final = re.compile(
+    r"^\s*(?:ROOT )?%?([\w.\-]+) = (\w+)\[([\d,]*)\]\{([\d,]*)[^}]*\} "
+    r"([\w\-]+)\((?:[^%)]*)%?([\w.\-]+)?"
+)
+_DIMENSIONS: Final = re.compile(r"dimensions=\{([\d,]*)\}")
+_BYTES: Final = ELEMENT_BYTES | {"f8e4m3fn": 1, "f8e5m2": 1, "s4": 1, "u4": 1}
+#: Fractions of the nodes that a random configuration may set.
+_ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
 _GPU_OPTIONS: Final = {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
 #: An H200 in the format of XLA's ``GpuTargetConfigProto``.
 _GPU: Final = """
@@ -239,6 +257,93 @@ def assigned_layouts(assigned: Sequence[Assigned]) -> dict[str, NDArray[Any]]:
         "node_config_feat": rows[:, nodes],
         "assigned": np.array(layouts, np.int8),
     }
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
+
+
+def relayout_bytes(text: str) -> int:
+    """Return the bytes read and written by copies and transposes, without padding.
+
+    Instructions within fusions count as well. A copy to the same order, or a transpose that only
+    renames dimensions, moves nothing; dimensions of size 1 have no order.
+    """
+    total = 0
+    layouts: dict[str, tuple[list[int], list[int]]] = {}
+    for line in text.splitlines():
+        match = _INSTRUCTION.match(line)
+        if not match:
+            continue
+        name, element, sizes, order, opcode, operand = match.groups()
+        dims = _numbers(sizes)
+        layout = _numbers(order)
+        layouts[name] = dims, layout
+        if opcode not in ("copy", "transpose") or operand not in layouts:
+            continue
+        operand_dims, operand_layout = layouts[operand]
+        if opcode == "transpose":
+            listed = _DIMENSIONS.search(line)
+            permutation = _numbers(listed[1]) if listed else []
+            layout = [permutation[dimension] for dimension in layout]
+        before, after = (
+            [d for d in order if operand_dims[d] != 1] for order in (operand_layout, layout)
+        )
+        if before != after:
+            total += 2 * prod(dims) * _BYTES.get(element, 4)
+    return total
+
+
+def candidate_rows(
+    graph: LayoutGraph, rng: np.random.Generator, *, per_node: int = 8
+) -> CandidateLayouts:
+    """Draw candidate rows for every configurable node of ``graph``.
+
+    The compiler's choice comes first, then orders of the output's dimensions: the default order,
+    the default order with one dimension made minor-most, and random ones. Small outputs are left to
+    the compiler.
+    """
+    context = LayoutContext(graph)
+    rows = []
+    for node, is_settable in zip(graph.configurable, settable(context), strict=True):
+        choices: dict[tuple[int, ...], None] = {(): None}
+        if is_settable:
+            default = tuple(context.default_layout[node, : context.rank[node]].tolist())
+            for order in _orders(default, rng):
+                if len(choices) >= per_node:
+                    break
+                choices[order] = None
+        rows.append(np.array(list(map(row_of, choices)), np.int8))
+    nodes = np.arange(len(rows))
+    return CandidateLayouts(rows, nodes, np.zeros(len(rows), np.int64))
+
+
+def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
+    """Yield the default order, those with another dimension minor-most, then all, shuffled."""
+    yield default
+    for dimension in rng.permutation(len(default)).tolist():
+        yield (dimension, *(other for other in default if other != dimension))
+    orders = list(permutations(range(len(default))))  # at most 6! = 720
+    for at in rng.permutation(len(orders)).tolist():
+        yield orders[at]
+
+
+def random_configurations(
+    candidates: CandidateLayouts, count: int, rng: np.random.Generator
+) -> Codes:
+    """Return up to ``count`` distinct codes ``(configs, nodes)``, the compiler's choice first.
+
+    Each configuration draws from `_ACTIVITY` the share of nodes that it sets, then their rows.
+    """
+
+    def draw() -> NDArray[np.int32]:
+        code = np.zeros(len(candidates.rows), np.int32)
+        if len(candidates.free):
+            active = candidates.free[rng.random(len(candidates.free)) < rng.choice(_ACTIVITY)]
+            code[active] = rng.integers(1, candidates.choices[active])
+        return code
+
+    return distinct_codes(candidates, count, draw)
 
 
 def collect(backend: str, cache: Path) -> dict[str, NDArray[Any]]:

@@ -77,7 +77,7 @@ def program() -> str:
 def console(*, stderr: bool = False) -> Console:
     """Return a console with the terminal's width, or a fixed width for files."""
     stream = sys.stderr if stderr or current_run.json_on_stdout else sys.stdout
-    has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    has_width = stream.isatty() or "COLUMNS" in os.environ
     # names of files and folders are not markup
     return Console(file=stream, width=None if has_width else FILE_WIDTH, markup=False)
 
@@ -117,22 +117,10 @@ def list_lines(title: str, lines: Sequence[str], *, error: bool = False) -> None
         say(line, "red" if error else "yellow", label=f"{title}: ", error=error)
 
 
-def list_reasons(title: str, reason_of: Mapping[str, str]) -> None:
-    """Print why names are left out, grouped by reason."""
-    list_lines(title, _grouped(reason_of, len(title)))
-
-
-def _grouped(reason_of: Mapping[str, str], width: int = 0) -> list[str]:
-    """Return lines with up to three names, as many as fit beside ``width`` characters; if verbose,
-    with all.
-    """
-    if current_run.verbose:
-        return reasons(reason_of, len(reason_of))
-    for limit in range(_MAX_NAMES, 0, -1):
-        lines = reasons(reason_of, limit)
-        if max(map(len, lines), default=0) + width + 2 <= FILE_WIDTH:
-            break
-    return lines
+def list_reasons(title: str, reason_of: Mapping[str, str], *, error: bool = False) -> None:
+    """Print why names are left out, grouped by reason; all names if verbose."""
+    limit = len(reason_of) if current_run.verbose else _MAX_NAMES
+    list_lines(title, reasons(reason_of, limit), error=error)
 
 
 def show_rows(rows: Iterable[Mapping[str, object]]) -> None:
@@ -148,7 +136,7 @@ def show_rows(rows: Iterable[Mapping[str, object]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for head in heads:
         justify: Literal["left", "right"] = "right" if head.startswith(">") else "left"
-        table.add_column(head.lstrip(">~"), justify=justify, overflow="fold")
+        table.add_column(head.lstrip(">"), justify=justify, overflow="fold")
     for row in texts:
         if row:
             table.add_row(*(row[head] for head in heads))
@@ -170,7 +158,7 @@ def finish(broken: dict[str, str]) -> None:
     for name, reason in broken.items():
         file = f"{name.rsplit(' ', 1)[-1]}.npz"  # the reason often begins with the name again
         reason_of[name] = reason.removeprefix(f"{file}: ").removeprefix(f"{file} ")
-    list_lines("error", _grouped(reason_of), error=True)
+    list_reasons("error", reason_of, error=True)
     error_line(f"{counted(len(broken), 'broken file')}; the others were dealt with")
     raise typer.Exit(1)
 

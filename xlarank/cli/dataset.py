@@ -86,7 +86,7 @@ def _show_labels(graph: Path, values: Mapping[str, float | None]) -> None:
     rows = []
     for name, (head, form) in LABELS.items():
         if values.get(name) is not None:
-            rows.append({"~quantity": head, ">value": f"{values[name]:{form}}"})
+            rows.append({"quantity": head, ">value": f"{values[name]:{form}}"})
     show_rows(rows)
     if error := error_of_file(graph):
         say(error)
@@ -106,7 +106,7 @@ def _show_nodes(program: Path, json_file: Path | None) -> None:
             "opcode": node["opcode"],
             "shape": node["shape"],
             "minor to major": node["layout"] or "-",
-            "~source": node["source"],
+            "source": node["source"],
         }
         for node in nodes
     )
@@ -190,7 +190,7 @@ def explain_feature(
                 "block": block.name,
                 "graphs": " and ".join(block.kinds),
                 ">columns": len(block.columns),
-                "~such as": example,
+                "such as": example,
             }
             for block, example in block_examples()
         )
@@ -201,7 +201,7 @@ def explain_feature(
         show_rows(
             {
                 "column": column,
-                "~meaning": block.columns[column].meaning,
+                "meaning": block.columns[column].meaning,
                 "scope": block.scope + ", listwise" * block.listwise,
             }
             for column, block in columns.items()

@@ -54,7 +54,7 @@ def _show_columns(result: Explanation) -> None:
     rows = []
     for name, value in list(result.columns.items())[:_TOP]:
         meaning = meaning_of(name)
-        rows.append({">contribution": f"{value:+z.4f}", "column": name, "~meaning": meaning})
+        rows.append({">contribution": f"{value:+z.4f}", "column": name, "meaning": meaning})
     show_rows(rows)
 
 
@@ -69,9 +69,9 @@ def _show_nodes(result: Explanation) -> None:
         row = {
             ">µs": _microseconds(node.nanoseconds, "+"),
             ">node": node.node,
-            "~operation": f"{node.opcode} {node.shape}",
-            f"~set by {result.configuration}": node.layouts,
-            f"~set by {result.against}": node.layouts_against,
+            "operation": f"{node.opcode} {node.shape}",
+            f"set by {result.configuration}": node.layouts,
+            f"set by {result.against}": node.layouts_against,
         }
         rows.append(row)
     show_rows(rows)

@@ -85,7 +85,7 @@ def _show_tuned(results: Sequence[TuneResult]) -> None:
             ">out-of-fold score": f"{result.mean:.3f} ± {result.std:.3f}",
             ">defaults": f"{result.defaults:.3f}",
             ">rounds": result.rounds,
-            "~best parameters": _params_text(result.params) if result.tuned else "the defaults",
+            "best parameters": _params_text(result.params) if result.tuned else "the defaults",
         }
         for result in results
         if result.params is not None

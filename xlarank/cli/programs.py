@@ -210,7 +210,7 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
         say(f"{diagnosis.cycles:,} estimated cycles, the {len(costs)} slowest operations:")
     show_rows(
         {
-            "~operation": cost["name"],
+            "operation": cost["name"],
             ">cycles": f"{cost['cycles']:,}",
             ">share": f"{cost['cycles'] / diagnosis.cycles:.1%}",
             "shape": cost["shape"],
@@ -222,14 +222,14 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     say(diagnosis.summary)
     show_rows(
         {
-            "~copy": copy["name"],
+            "copy": copy["name"],
             ">cycles": f"{copy['cycles']:,}",
             ">share": f"{copy['cycles'] / diagnosis.cycles:.1%}",
             "shape": copy["shape"],
             "from layout": _order(copy["before"]),
             "to layout": _order(copy["after"]),
             "of": copy["kind"],
-            "~name": copy["tensor"],
+            "name": copy["tensor"],
             "source": Path(copy["source"]).name,
         }
         for copy in diagnosis.relayouts[:_SHOWN]

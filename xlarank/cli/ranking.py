@@ -196,9 +196,9 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
     for name, ranking in rankings.items():
         first, five = [f"{value:.3f}" for value in (ranking.speedups or {}).values()] or ["-", "-"]
         row = {
-            "~graph": name,
+            "graph": name,
             ">configurations": f"{len(ranking.order):,}",
-            "~best": ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
+            "best": ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
             ">tau": f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
             ">speedup@1": first,
             ">speedup@5": five,

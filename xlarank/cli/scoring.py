@@ -138,7 +138,7 @@ def score_rows(report: dict[str, Any], graphs: bool) -> list[dict[str, str]]:
     ceilings = metrics.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements
 
     def row(label: str, *path: str, ceiling: float | None = None) -> dict[str, str]:
-        cells = {"~graph": label}
+        cells = {"graph": label}
         for name, scores in metrics.items():
             head = "in order" if name == "ordered_pair_accuracy" else name  # fits the window
             value = reduce(getitem, path, scores) if path else None
@@ -155,11 +155,6 @@ def score_rows(report: dict[str, Any], graphs: bool) -> list[dict[str, str]]:
     if len(first["graphs"]) > 1:
         for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
             rows.append(row(label, part))
-    if any(
-        scores.get("repeats_once", scores["mean"]) != scores["mean"] for scores in metrics.values()
-    ):
-        # a submission lists every configuration, and the mean above counts each of them
-        rows.append(row("mean, identical counted once", "repeats_once"))
     return rows
 
 
@@ -168,6 +163,6 @@ def show_ranking(rows: Sequence[dict[str, Any]], collection: str) -> None:
     from xlarank.pipelines.support.verdicts import comparison_cells, score_name
 
     show_rows(
-        {("~" if head == "ranker" else ">") + head: cell for head, cell in cells.items()}
+        {("" if head == "ranker" else ">") + head: cell for head, cell in cells.items()}
         for cells in comparison_cells(rows, score_name(collection))
     )
