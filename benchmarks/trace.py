@@ -74,6 +74,7 @@ def compare() -> None:
     """Print the classes of two commands on the embedded sample, in a temporary workspace."""
     graph = SAMPLE / "layout/cpu/random/valid/unet__a.npz"
     with tempfile.TemporaryDirectory() as folder:
+        entered(["build-features", "--workspace", folder])
         train = entered(["train", "--rounds", "25", "--seeds", "1", "--workspace", folder])
         rank = entered(["rank", str(graph), "--workspace", folder])
     for name, classes in {"train": train, "rank": rank, "train and rank": train | rank}.items():
