@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,33 +96,26 @@ def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple
         name: np.mean([values[name] for values in folds.values()])
         for name in ("score", "tau", "slowdown@1")
     }
-    print(
-        f"{len(graphs)} graphs out of fold: "
-        f"{', '.join(f'{name} {mean:.3f}' for name, mean in means.items())}"
-    )
+    shown = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+    print(f"{len(graphs)} graphs out of fold: {shown}")
     error, across = time_errors(
         [np.exp2(score) for score in scores], [graph.runtime for graph in graphs]
     )
     print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
     model = fitted(graphs, FitSettings(rounds, 0, threads), seeds)
-    card = card_of(model, "tile:tpu-estimate", rounds)
-    trained_on = {"train": sorted({graph.name for graph in graphs})}
-    return model, replace(card, trained_on=trained_on, folds=folds)
-
-
-def card_of(model: Model, collection: str, rounds: int) -> ModelCard:
-    return ModelCard(
-        collection=collection,
+    card = ModelCard(
+        collection="tile:tpu-estimate",
         model=model.name,
         params=dict(model.params),
         rounds=rounds,
         tuned=False,
         recipe=Recipe.of(model.kind),
         columns=model.columns,
-        trained_on={},
-        folds={},
+        trained_on={"train": sorted({graph.name for graph in graphs})},
+        folds=folds,
         target="tpu-v3",
     )
+    return model, card
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Fit the constants of the time model of TPU tiles to estimated cycles.
 
-    python -m benchmarks.tile_time ROOT [ROOT...] [--megahertz 940]
+    python -m benchmarks.tile_time ROOT [ROOT...]
 
 ``ROOT`` is an output folder of ``benchmarks.tiles``. Positive constants are fitted for each kind of
 kernel to the logarithm of the cycles of the train split, with equal weight per kernel and a robust
@@ -26,11 +26,13 @@ from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import COSTS, Costs, WindowLoop
 
 Floats = NDArray[np.float64]
+#: Clock of a TPU v3.
+_MEGAHERTZ = 940.0
 #: Scale of each constant of `Costs`; less than a hundredth of it counts as zero.
 _SCALES = (100, 10, 10, 10, 1, 1, 1e-3, 1, 0.1, 1, 1, 1, 1)
 
 
-def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLoop, Floats]]:
+def read(roots: list[Path], split: str) -> list[tuple[WindowLoop, Floats]]:
     """Return loop and cycles of every kernel of a split."""
     kernels = []
     for path in sorted(
@@ -38,7 +40,7 @@ def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLo
     ):
         graph = read_graph(path, "tile")
         assert isinstance(graph, TileGraph)
-        cycles = graph.runtime[graph.first] * megahertz / 1000
+        cycles = graph.runtime[graph.first] * _MEGAHERTZ / 1000
         kernels.append((WindowLoop(TileContext(graph)), cycles))
     return kernels
 
@@ -97,19 +99,15 @@ def accuracy(kernels: list[tuple[WindowLoop, Floats]], costs: dict[str, Costs]) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("roots", type=Path, nargs="+")
-    parser.add_argument("--megahertz", type=float, default=940.0)
     args = parser.parse_args()
-    train = read(args.roots, "train", args.megahertz)
+    train = read(args.roots, "train")
     costs = {
         kind: fit([kernel for kernel in train if kernel[0].kind == kind], start)
         for kind, start in COSTS.items()
     }
     for kind, constants in costs.items():
         print(f'    "{kind}": {constants},')
-    for name, kernels in {
-        "train": train,
-        "valid": read(args.roots, "valid", args.megahertz),
-    }.items():
+    for name, kernels in {"train": train, "valid": read(args.roots, "valid")}.items():
         print(f"{name}, {accuracy(kernels, costs)}")
         for kind in COSTS:
             of_kind = [kernel for kernel in kernels if kernel[0].kind == kind]
