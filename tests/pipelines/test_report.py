@@ -20,7 +20,7 @@ from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.ranking.score_difference import explain
-from xlarank.pipelines.report import CollectionFacts, gather, report
+from xlarank.pipelines.report import copy_rows, node_rows, report, section
 from xlarank.pipelines.support.verdicts import comparison_cells
 
 
@@ -38,7 +38,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     shared_trained, tmp_path
 ):
     page = tmp_path / "report.html"
-    all_facts = report(Workspace(shared_trained), page)
+    sections = report(Workspace(shared_trained), page)
     text, words = read(page)
     sites = set(re.findall(r"https?://[^\s\"'<>)/]+", text))
     assert not sites
@@ -47,16 +47,16 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     assert page.stat().st_size < 1_000_000
     assert str(shared_trained.parent) not in text, "no local path"
     evaluated = evaluate(Workspace(shared_trained), split="valid")
-    for facts in all_facts:
-        used = evaluated.rankings[facts.name][facts.ranker.name]
-        assert facts.metrics == used and facts.sentence in words
-        for row in comparison_cells(evaluated.comparison[facts.name]):
+    for shown in sections:
+        used = evaluated.rankings[shown["name"]][shown["ranker"].name]
+        assert shown["metrics"] == used and shown["sentence"] in words
+        for row in comparison_cells(evaluated.comparison[shown["name"]]):
             assert " ".join(row.values()) in words
         for values in used.values():
             assert f"{values['score']:.3f}" in words
-        assert "ceiling of tau" not in facts.graph_rows()[0], "no graph was measured twice"
-        assert not facts.explained or facts.explained.graph == facts.worst_first()[0]
-    asked = any(facts.copy_rows() or facts.node_rows() for facts in all_facts)
+        assert "ceiling of tau" not in shown["graphs"][0], "no graph was measured twice"
+        assert not shown["worst"] or shown["worst"].graph == shown["graphs"][0]["graph"]
+    asked = any(shown["copies"] or shown["nodes"] for shown in sections)
     assert asked == ("fastest configuration of the worst graph not the first?" in words)
     assert "Which columns decide the order?" in words
 
@@ -65,9 +65,9 @@ def test_graphs_of_other_collections_are_in_the_training_set(trained):
     place = Workspace(trained)
     card = place.model(LAYOUTS) / "model.json"
     trees.edit_json(card, also_from={"layout:cpu:default": ["delta__b"]})
-    facts = gather(place, LAYOUTS)
-    assert facts.left_out == {"delta__b": "in the training set of the model"}
-    assert [*facts.metrics] == ["delta__a"]
+    shown = section(place, LAYOUTS)
+    assert shown["left_out"] == {"delta__b": "in the training set of the model"}
+    assert [*shown["metrics"]] == ["delta__a"]
     result = evaluate(place, split="valid", collections=[LAYOUT])
     assert result.left_out == {f"{LAYOUT} delta__b": "the model was trained on it"}
 
@@ -79,15 +79,15 @@ def test_without_other_valid_graphs_scores_are_out_of_fold(trained, tmp_path, wi
     trees.train_models(trained, collections=[LAYOUT], rounds=5, with_valid=with_valid)
     if not with_valid:
         shutil.rmtree(place.features(LAYOUTS, "valid"))
-    (facts,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
+    (shown,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
     scores = {
         name: metrics["score"] for name, metrics in trees.model_of(trained).card.folds.items()
     }
-    assert scores.keys() == facts.metrics.keys() and len(scores) == 5 + 2 * with_valid
+    assert scores.keys() == shown["metrics"].keys() and len(scores) == 5 + 2 * with_valid
     words = read(tmp_path / "report.html")[1]
-    assert facts.sentence in words and ", out of fold, families held out" in words
-    assert "rule: file order" in words and not facts.ranks
-    assert not facts.reason and not facts.left_out
+    assert shown["sentence"] in words and ", out of fold, families held out" in words
+    assert "rule: file order" in words and not shown["charts"]
+    assert not shown["left_out"]
 
 
 def test_the_report_describes_the_formula_that_ranks(trained, tmp_path):
@@ -96,11 +96,12 @@ def test_the_report_describes_the_formula_that_ranks(trained, tmp_path):
     folds = trees.model_of(trained).card.folds
     card = place.model(LAYOUTS) / "model.json"
     trees.edit_json(card, others={ESTIMATED_TIME: dict.fromkeys(folds, 2.0)})
-    (facts,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
-    assert facts.ranker.name == facts.ranking == ESTIMATED_TIME
-    assert facts.metrics == facts.rankings[ESTIMATED_TIME]
-    assert "lambdarank" in facts.rankings, "the trained model stands beside it"
-    assert [row["column"] for row in facts.column_rows()] == [*facts.ranker.rule.columns]
+    (shown,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
+    assert shown["ranker"].name == shown["ranking"] == ESTIMATED_TIME
+    rankers = [row["ranker"] for row in shown["board"]]
+    assert rankers[0] == ESTIMATED_TIME
+    assert "lambdarank" in rankers, "the trained model stands beside it"
+    assert [row["column"] for row in shown["columns"]] == [*shown["ranker"].rule.columns]
     words = read(tmp_path / "report.html")[1]
     assert f"{ESTIMATED_TIME} is the sum of" in words and "share of the gain" not in words
 
@@ -108,8 +109,7 @@ def test_the_report_describes_the_formula_that_ranks(trained, tmp_path):
 def test_copies_and_nodes_of_the_explained_configurations(tmp_path):
     path = SAMPLE / "npz/layout/nvidia-h200/random/valid/crossattn__a.npz"
     explained = explain(Workspace(tmp_path), path, config=25, against=0)
-    facts = CollectionFacts(LAYOUTS, explained=explained)
-    rows = facts.copy_rows()
+    rows = copy_rows(explained)
     assert [row["needed by"] for row in rows] == ["configuration 25"] * 6 + ["configuration 0"] * 4
     assert rows[0] == {
         "needed by": "configuration 25",
@@ -117,13 +117,13 @@ def test_copies_and_nodes_of_the_explained_configurations(tmp_path):
         "layout": "{0,1} to {1,0}",
         "µs": pytest.approx(11.486, abs=1e-3),
     }
-    assert facts.node_rows()[0]["operation"] == "dot f32[8192,768]"
+    assert node_rows(explained)[0]["operation"] == "dot f32[8192,768]"
 
 
 def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     page = tmp_path / "report.html"
-    all_facts = report(Workspace(built.rename(tmp_path / "<b>own")), page)
-    assert {facts.ranker.name for facts in all_facts} == {ESTIMATED_TIME}, "without training"
+    sections = report(Workspace(built.rename(tmp_path / "<b>own")), page)
+    assert {shown["ranker"].name for shown in sections} == {ESTIMATED_TIME}, "without training"
     text, words = read(page)
     assert "<b>" not in text and "Workspace <b>own, written" in words
     with pytest.raises(CollectionError):

@@ -22,7 +22,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.ranking.score_difference import explain
-from xlarank.pipelines.report import gather
+from xlarank.pipelines.report import section
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation, verdicts
 from xlarank.pipelines.training.training_sets import read_training_set
@@ -92,7 +92,7 @@ def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained
     expected = {name: graph.cost[0] / graph.cost[[0, -2, -1]].sum() for name, graph in graphs}
     assert report[LAYOUT]["tau"]["ceiling"] == expected
     assert "ceiling" not in report[TILE]["tau"] and "ceiling" not in report[LAYOUT]["slowdown@1"]
-    rows = gather(Workspace(shared_trained), LAYOUTS).graph_rows()
+    rows = section(Workspace(shared_trained), LAYOUTS)["graphs"]
     assert {row["graph"]: row["ceiling of tau"] for row in rows} == expected
 
 
@@ -159,7 +159,7 @@ def test_what_ranks_is_first_and_the_trained_model_beside_it(trained):
         assert result.ranked_by[LAYOUT].startswith(f"{first}, ")
         scores = result.report[LAYOUT]["score"]["graphs"]
         assert scores == rows[0]["score"]["graphs"]
-        assert f" by {first} on " in gather(Workspace(trained), LAYOUTS).sentence
+        assert f" by {first} on " in section(Workspace(trained), LAYOUTS)["sentence"]
     asked = run(trained, collections=[LAYOUT], model_from="trained")
     assert asked.ranked_by[LAYOUT] == "lambdarank, its trained model"
 

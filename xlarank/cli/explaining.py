@@ -173,11 +173,12 @@ def report(
     work = Workspace(workspace)
     options.build_changed(work, collection)
     out = out or work.reports() / "report.html"
-    all_facts = run(work, out, collections=collection or ())
-    scored = [facts for facts in all_facts if facts.metrics]
-    for facts in scored:
-        say(f"{facts.name}: {facts.sentence}")
-    missing = [facts for facts in all_facts if facts.reason and has_labels(work, facts.collection)]
-    list_reasons("not scored", {facts.name: facts.reason for facts in missing})
+    missing = {}
+    for section in run(work, out, collections=collection or ()):
+        if section["metrics"]:
+            say("{name}: {sentence}".format_map(section))
+        elif has_labels(work, section["collection"]):
+            missing[section["name"]] = section["reason"]
+    list_reasons("not scored", missing)
     say(f"wrote {out}, which opens in any browser without a network")
     return out
