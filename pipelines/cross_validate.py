@@ -6,25 +6,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest
-from xlarank.models.card import FALLBACK, FAMILY, FOLDS_OF, KERNEL_FAMILY, ModelCard
-from xlarank.models.losses import specs_of
+from xlarank.models.card import FALLBACK, FAMILY, KERNEL_FAMILY
+from xlarank.models.losses import params_of, specs_of
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
-from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import params_for
-from xlarank.models.validation.folds import MOST_FOLDS, Curves, FoldPlan, family_folds
+from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import Evaluation, add_rules, first_of, out_of_fold
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
-from xlarank.pipelines.training.training_sets import read_training_set, training_set_of
+from xlarank.pipelines.training.training_sets import (
+    StoredTrainingSet,
+    read_training_set,
+    training_set_of,
+)
 
 #: Unit held out -> description of the scores.
 HELD_OUT: Final = {
@@ -65,102 +67,60 @@ def cross_validate(
     settings = fit or FitSettings(ROUNDS)
     evaluation = Evaluation(HELD_OUT[by])
     for collection in labelled_collections(workspace, collections):
+        name = str(collection)
         with leaving_out(collection, collections, evaluation.left_out):
             if rankers:
-                rankings = _fitted(workspace, collection, rankers, by, settings, evaluation)
+                training = read_training_set(workspace, collection)
+                models = []
+                for ranker in rankers:
+                    params, _ = params_for(workspace.study(collection), ranker, collection.kind)
+                    models.append(Model.of(ranker, collection.kind, params))
+                rankings = _out_of_fold(training, models, by, settings, evaluation)
             else:
-                rankings = _trained(workspace, collection, by, settings, evaluation)
-            evaluation.rankings[str(collection)] = rankings
+                trained = model_of(workspace, collection)
+                card = trained.require_card()
+                if by in (KERNEL_FAMILY, card.folds_by):
+                    rankings = _kept_by_train(workspace, collection, trained, evaluation)
+                else:
+                    training = training_set_of(workspace, collection, trained)
+                    rounds = replace(settings, rounds=card.rounds)
+                    rankings = _out_of_fold(training, [trained], by, rounds, evaluation)
+            evaluation.rankings[name] = rankings
     if not evaluation.rankings:
         why = "; ".join(reasons(evaluation.left_out))
         raise CollectionError(f"nothing could be cross-validated: {why}")
-    evaluation.notes = list(dict.fromkeys(evaluation.notes))
     return evaluation
 
 
-def _fitted(
-    workspace: Workspace,
-    collection: Collection,
-    rankers: Sequence[str],
-    by: str,
-    settings: FitSettings,
-    evaluation: Evaluation,
-) -> Rankings:
-    """Return the out-of-fold metrics of rankers, with tuned parameters if any, and of rules."""
-    training = read_training_set(workspace, collection)
-    rankings = Rankings()
-    for ranker in rankers:
-        params, tuned = params_for(workspace.study(collection), ranker, collection.kind)
-        unfitted = Model.of(ranker, collection.kind, params)
-        curves = _curves(collection, training.data, unfitted, by, settings, evaluation)
-        stage = curves.best_stage()
-        parameters = f"{'tuned' if tuned else 'default'} parameters"
-        best = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
-        evaluation.notes.append(f"{collection}: {ranker} with {parameters}, {best}")
-        rankings[ranker] = curves.at(stage)
-    add_rules(rankings, collection, training.data.parts)
-    return rankings
-
-
-def _trained(
-    workspace: Workspace,
-    collection: Collection,
-    by: str,
-    settings: FitSettings,
-    evaluation: Evaluation,
-) -> Rankings:
-    """Return the out-of-fold metrics of the trained model and of rules."""
-    model = model_of(workspace, collection)
-    card = model.require_card()
-    if by in (KERNEL_FAMILY, card.folds_by):
-        return _kept_by_train(workspace, collection, model, card, evaluation)
-    training = training_set_of(workspace, collection, model)
-    settings = replace(settings, rounds=card.rounds)
-    curves = _curves(collection, training.data, model, by, settings, evaluation)
-    if common := card.folds.keys() & curves.metrics.keys():
-        mean = np.mean([card.folds[graph]["score"] for graph in common])
-        graphs = "this graph" if len(common) == 1 else f"these {len(common)} graphs"
-        if len(common) < len(curves.metrics):
-            graphs = f"{len(common)} of these graphs"
-        note = f"{graphs} by folds of {FOLDS_OF[card.folds_by]}: score {mean:.3f}"
-        evaluation.notes.append(f"{collection}: {note}")
-    rankings = Rankings({model.name: curves.at(-1)})
-    add_rules(rankings, collection, training.data.parts)
-    return rankings
-
-
 def _kept_by_train(
-    workspace: Workspace,
-    collection: Collection,
-    model: Model,
-    card: ModelCard,
-    evaluation: Evaluation,
+    workspace: Workspace, collection: Collection, model: Model, evaluation: Evaluation
 ) -> Rankings:
     """Return the metrics in the card, and metrics of rules."""
-    name = str(collection)
+    card = model.require_card()
     if card.fallback:
-        evaluation.notes.append(f"{name}: fallback for unseen kernel families: {FALLBACK}")
+        evaluation.notes.append(f"{collection}: fallback for unseen kernel families: {FALLBACK}")
     rankings = out_of_fold(workspace, collection, card)
     manifest = read_manifest(workspace, collection, "train")
     for graph in manifest.graphs.keys() - card.folds if manifest else ():
-        evaluation.left_out[f"{name} {graph}"] = "it was not scored out of fold"
+        evaluation.left_out[f"{collection} {graph}"] = "it was not scored out of fold"
     choice = best_of(model)
-    evaluation.ranked_by[name] = choice.reason
+    evaluation.ranked_by[str(collection)] = choice.reason
     return first_of(rankings, choice.model.name)
 
 
-def _curves(
-    collection: Collection,
-    data: TrainingData,
-    model: Model,
+def _out_of_fold(
+    training: StoredTrainingSet,
+    models: Sequence[Model],
     by: str,
     settings: FitSettings,
     evaluation: Evaluation,
-) -> Curves:
-    """Fit a model on each fold; describe the folds and the graphs that none scores."""
-    plan = FoldPlan.of(data)
-    if by == FAMILY:
-        plan = FoldPlan(FAMILY, family_folds(data.families, MOST_FOLDS))
+) -> Rankings:
+    """Fit models on each fold; return their metrics and those of rules: of a trained model with all
+    rounds, of others at the best number. Describe the folds and the graphs that none scores.
+    """
+    collection = training.collection
+    data = training.data
+    plan = training.plan if by == KERNEL_FAMILY else FoldPlan.by_family(data)
     graphs = counted(data.groups, "graph")
     if not plan.folds:
         unit = plan.by.replace("-", " ")
@@ -172,12 +132,24 @@ def _curves(
         evaluation.notes.append(f"{collection}: {folds}")
         fallback = f"fallback for unseen kernel families: {FALLBACK}"
         evaluation.notes.append(f"{collection}: {fallback}")
-    with steps_of(f"cross-validating {collection}", len(plan.folds)) as step:
-        curves = plan.curves(
-            data, model, settings, lambda fold: step(f"held out {len(fold.held)} of {graphs}")
-        )
+    rankings: Rankings = {}
+    title = f"cross-validating {collection}"
+    with steps_of(title, len(models) * len(plan.folds)) as step:
+        for model in models:
+            curves = plan.curves(
+                data, model, settings, lambda fold: step(f"held out {len(fold.held)} of {graphs}")
+            )
+            stage = -1
+            if model.card is None:
+                stage = curves.best_stage()
+                best = f"{counted(curves.rounds[stage], 'round')}, the best on these folds"
+                tuned = model.params != params_of(model.name, model.kind)
+                parameters = f"{'tuned' if tuned else 'default'} parameters"
+                evaluation.notes.append(f"{collection}: {model.name} with {parameters}, {best}")
+            rankings[model.name] = curves.at(stage)
     for name in data.names:
         if name not in curves.metrics:
             reason = "all graphs may be of its kernel family"
             evaluation.left_out[f"{collection} {name}"] = reason
-    return curves
+    add_rules(rankings, collection, data.parts)
+    return rankings

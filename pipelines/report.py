@@ -113,9 +113,8 @@ def section(workspace: Workspace, collection: Collection) -> dict[str, Any]:
     if manifest is not None and ranks:
         worst = worst_first[0]
         explained = _explain(collection, choice.model, manifest, worst, *ranks[worst])
-    graphs_shown = (
-        f"{with_interval(summary(scores))} by {ranking} on {counted(len(scores), 'graph')}"
-    )
+    mean = with_interval(summary(scores))
+    graphs_shown = counted(len(scores), "graph")
     return shown | {
         "metrics": metrics,
         "sentence": f"{metric} {mean} by {ranking} on {graphs_shown}, {held_out}",

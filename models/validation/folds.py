@@ -145,6 +145,11 @@ class FoldPlan:
             return cls(KERNEL_FAMILY, by_kernel_family)
         return cls(FAMILY, family_folds([program_family(name) for name in names], limit))
 
+    @classmethod
+    def by_family(cls, data: TrainingData) -> FoldPlan:
+        """Return folds by program family."""
+        return cls(FAMILY, family_folds(data.families, MOST_FOLDS))
+
     def curves(
         self,
         data: TrainingData,

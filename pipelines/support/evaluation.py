@@ -26,14 +26,7 @@ from xlarank.models.validation.metrics import (
     summarise,
     summary,
 )
-from xlarank.pipelines.support.baselines import (
-    Rankings,
-    baselines,
-    column,
-    deduplicated,
-    is_untrained,
-    untrained,
-)
+from xlarank.pipelines.support.baselines import Rankings, baselines, column, is_untrained, untrained
 from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.verdicts import mean_over_collections, verdict
 from xlarank.pipelines.training.training_sets import training_rows
@@ -126,9 +119,8 @@ class Evaluation(Table):
 def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
     """Return ``{metric: {mean, std, low, high, graphs: {name: value}}}`` of the first ranker.
 
-    If rules were evaluated, `METRICS` also have the means of rules (``baselines``) and the mean
-    with identical configurations counted once (``repeats_once``); tau of layouts has a ``ceiling``
-    by graph, None if unknown.
+    If rules were evaluated, `METRICS` also have the means of rules (``baselines``); tau of layouts
+    has a ``ceiling`` by graph, None if unknown.
     """
     metrics = next(iter(rankings.values()))
     shown = {}
@@ -140,8 +132,7 @@ def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
         return report
     for metric in METRICS:
         means = {rule: float(column(rules[rule], metric).mean()) for rule in rules}
-        once = [values.get(f"{metric}_once", values[metric]) for values in metrics.values()]
-        report[metric] |= {"baselines": means, "repeats_once": float(np.mean(once))}
+        report[metric]["baselines"] = means
     if collection.startswith("layout:"):
         report["tau"]["ceiling"] = ceilings_of(metrics) or None
     return report
@@ -264,17 +255,14 @@ def evaluate_graph(
 ) -> dict[str, float]:
     """Return the metrics of ``(rows,)`` scores of a labelled graph.
 
-    Includes `METRICS`, each also as ``<metric>_once`` with identical configurations counted once;
-    `SPEEDUPS` if the cost of the compiler's default is known; and ``tau_ceiling`` if enough layouts
-    were measured twice.
+    Includes `METRICS`; `SPEEDUPS` if the cost of the compiler's default is known; and
+    ``tau_ceiling`` if enough layouts were measured twice.
     """
     kind = collection.kind
     cost = rows.cost[picked]
     group = rows.group[picked]
     score = scores[group]
     metrics = graph_metrics(kind, score, cost, group)
-    once = graph_metrics(kind, *deduplicated(score, cost, group))
-    metrics |= {f"{metric}_once": value for metric, value in once.items()}
     if (compiler := compiler_cost(kind, rows)) is not None:
         metrics |= speedups(score, rows.row_cost[group], compiler, group)
     if kind == "layout" and (ceiling := tau_ceiling(cost, group)) is not None:

@@ -14,7 +14,7 @@ from xlarank.features.rows import KEYS, GraphRows
 from xlarank.models.arrays import Indices
 from xlarank.models.card import FAMILY, KERNEL_FAMILY
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.folds import MOST_FOLDS, Fold, FoldPlan, family_folds
+from xlarank.models.validation.folds import Fold, FoldPlan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -81,7 +81,7 @@ def frame_folds(
         scored = [group for group, name in enumerate(data.names) if fold_of[name] == number]
         held = [group for group, name in enumerate(data.names) if number in held_out[name]]
         folds.append(Fold(scored, held))
-    by_family = kind == "layout" or folds == family_folds(data.families, MOST_FOLDS)
+    by_family = kind == "layout" or folds == FoldPlan.by_family(data).folds
     return data, FoldPlan(FAMILY if by_family else KERNEL_FAMILY, folds)
 
 

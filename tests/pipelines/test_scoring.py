@@ -51,7 +51,7 @@ def is_by_hand(metrics, workspace, model, collection, split="valid"):
         score = model.score(graph)[graph.group]
         expected[name] = graph_metrics(model.card.kind, score, graph.cost, graph.group)
     # not compared
-    extra = dict.fromkeys(("baselines", "repeats_once", "ceiling"))
+    extra = dict.fromkeys(("baselines", "ceiling"))
     summaries = summarise(expected)
     return all(extra | summaries[name] == extra | metrics[name] | extra for name in METRICS)
 
@@ -63,7 +63,6 @@ def test_scores_have_baselines_beside_them(shared_trained):
     result = run(shared_trained, progress=listener)
     after = [(path, path.stat().st_mtime_ns) for at in folders for path in at.rglob("*")]
     assert after == before, "models and rows are only read"
-    model = model_of(shared_trained)
     assert listener.jobs == [("evaluating on valid", 2)] and listener.ended == 1
     assert listener.notes == [LAYOUT, TILE]
     report = result.report
@@ -74,9 +73,6 @@ def test_scores_have_baselines_beside_them(shared_trained):
     graphs = stored(shared_trained, LAYOUT, "valid").values()
     in_order = [kendall_tau(np.arange(len(graph.cost)), graph.cost) for graph in graphs]
     assert tau["baselines"]["file order"] == pytest.approx(np.mean(in_order))
-    once = [kendall_tau(model.score(graph), graph.row_cost) for graph in graphs]
-    assert tau["repeats_once"] == pytest.approx(np.mean(once))
-    assert tau["repeats_once"] != tau["mean"]
 
 
 def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained, monkeypatch):
