@@ -67,30 +67,34 @@ def standard_score(values: NDArray[np.floating]) -> Floats:
     return np.asarray((values - values.mean()) / spread)
 
 
-def _sources(ranked: Sequence[str]) -> dict[str, str]:
-    """Return the names of ranks, then of standard scores -> the column that they are of."""
-    return {
-        f"{prefix}__{name.replace('__', '_', 1)}": name
-        for prefix in ("rank", "zscore")
-        for name in ranked
-    }
+#: First part of the name of a column, and what it is of another column.
+_SCALES: Final = {"rank": "rank", "zscore": "standard score"}
+
+
+def _scaled(scale: str, column: str) -> str:
+    """Return the name of the ranks or standard scores of a column."""
+    return f"{scale}__{column.replace('__', '_', 1)}"
 
 
 #: Source column of each rank or standard-score column.
-RANK_SOURCES: Final = _sources((*_LAYOUT_COLUMNS, *_TILE_COLUMNS, TIME))
+RANK_SOURCES: Final = {
+    _scaled(scale, column): column
+    for scale in _SCALES
+    for column in (*_LAYOUT_COLUMNS, *_TILE_COLUMNS, TIME)
+}
 
 
 def _rank_block(name: str, kind: Kind, ranked: Sequence[str]) -> Block:
     """Return the block of ranks and standard scores of columns of earlier blocks."""
-    meanings = {"rank": "rank", "zscore": "standard score"}
     group = {"layout": "graph", "tile": "kernel"}[kind]
 
     @block(
         kinds=(kind,),
         listwise=True,
         columns={
-            column: f"{meanings[column.partition('__')[0]]} of {source} within the {group}"
-            for column, source in _sources(ranked).items()
+            _scaled(scale, column): f"{meaning} of {column} within the {group}"
+            for scale, meaning in _SCALES.items()
+            for column in ranked
         },
     )
     def ranks(context: ProgramContext) -> Floats:

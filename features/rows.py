@@ -110,12 +110,6 @@ class GraphRows:
     normalizer: NDArray[np.int64]
     kinds: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        configs = f"{len(self):,} distinct of {len(self.ids):,} configurations"
-        measured = f"{np.count_nonzero(self.runtime):,} measured"
-        columns = f"{len(self.graph_columns):,} graph columns + {len(self.config_columns):,}"
-        return f"<GraphRows {self.name!r}: {configs} ({measured}), {columns} configuration columns>"
-
     def __len__(self) -> int:
         """Return the number of distinct configurations."""
         return len(self.config_values)

@@ -153,13 +153,6 @@ class LayoutContext(ProgramContext):
         return {slot: SlotRows(self, number) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property
-    def by_slot(self) -> dict[str, NDArray[Any]]:
-        """Quantities of `SlotRows` for all slots, ``(3, T)``; layouts are ``(3, T, 6)``."""
-        names = ("is_set", "layout", "key")
-        rows = self.slots.values()
-        return {name: np.stack([getattr(slot, name) for slot in rows]) for name in names}
-
-    @cached_property
     def type_changed(self) -> NDArray[np.bool_]:
         """``(T,)`` whether any slot differs from the default."""
         return np.asarray(np.any([rows.changed for rows in self.slots.values()], axis=0))

@@ -139,7 +139,10 @@ def pair_layouts(
     """Return the full layouts that both sides of pairs request, as keys in the left tensor's
     dimensions, and how many are set, 0 to 2.
     """
-    key, is_set, layout = (context.by_slot[name] for name in ("key", "is_set", "layout"))
+    slots = context.slots.values()
+    key = np.stack([rows.key for rows in slots])
+    is_set = np.stack([rows.is_set for rows in slots])
+    layout = np.stack([rows.layout for rows in slots])
     left_slot = pairs.left_slot[pair]
     right_slot = pairs.right_slot[pair]
     right_key = key[right_slot, right]
