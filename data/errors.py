@@ -151,8 +151,6 @@ class HloError(XlarankError):
 
 MAX_SEED: Final = 2**31 - 1  # limit of the underlying libraries
 MAX_ROUNDS: Final = 100_000
-MAX_TRIALS: Final = 1_000_000
-MAX_SEEDS: Final = 1_000  # one booster per seed
 #: More threads (or processes) do not help, and thousands crash the underlying libraries.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
 
@@ -161,8 +159,8 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "threads": (-1, MAX_THREADS),
     "jobs": (0, MAX_THREADS),
     "rounds": (1, MAX_ROUNDS),
-    "trials": (1, MAX_TRIALS),
-    "seeds": (1, MAX_SEEDS),
+    "trials": (1, 1_000_000),
+    "seeds": (1, 1_000),
     "max_configs": (0, 2**31 - 1),
     "max_rows": (0, 2**31 - 1),
 }

@@ -119,29 +119,18 @@ def _show_nodes(program: Path, json_file: Path | None) -> None:
 
 
 def info_row(part: SplitInfo) -> dict[str, str]:
-    """Return the cells of a split: large numbers rounded, so that the table fits 100 characters."""
+    """Return the cells of a split."""
     return {
         "collection": part.collection,
         "split": part.split,
         ">graphs": f"{part.graphs:,}",
         ">labels": f"{part.labelled:,}",
         ">families": f"{len(part.families):,}",
-        ">configs": rounded(part.configs),
-        ">unique": rounded(part.distinct),
+        ">configs": f"{part.configs:,}",
+        ">unique": f"{part.distinct:,}",
         ">nodes": _span(part.nodes),
         ">configurable": _span(part.configurable),
     }
-
-
-def rounded(number: int) -> str:
-    """Return a number in about six characters; `--json` has all digits.
-
-    >>> rounded(99_999), rounded(361_000), rounded(16_100_000)
-    ('99,999', '361k', '16.1M')
-    """
-    if number < 1e5:
-        return f"{number:,}"
-    return f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.1f}M"
 
 
 def _span(values: list[int]) -> str:

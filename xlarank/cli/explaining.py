@@ -13,7 +13,6 @@ from xlarank.data.errors import counted
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    from xlarank.features.layout.config_costs import SlowNode
     from xlarank.pipelines.ranking.score_difference import Explanation
 
 app = Typer()
@@ -42,20 +41,19 @@ def _show_difference(result: Explanation) -> None:
     for title, pair in (("estimated", result.estimated_ns), ("in the file", result.runtime_ns)):
         if pair:
             say(f"{title}: {_microseconds(pair[0])} against {_microseconds(pair[1])} µs")
-    rows = []
-    for cause, value in result.causes.items():
-        rows.append({">contribution": f"{value:+z.4f}", "cause": cause})
-    show_rows(rows)
+    show_rows(
+        {">contribution": f"{value:+z.4f}", "cause": cause}
+        for cause, value in result.causes.items()
+    )
 
 
 def _show_columns(result: Explanation) -> None:
     from xlarank.features.meanings import meaning_of
 
-    rows = []
-    for name, value in list(result.columns.items())[:_TOP]:
-        meaning = meaning_of(name)
-        rows.append({">contribution": f"{value:+z.4f}", "column": name, "meaning": meaning})
-    show_rows(rows)
+    show_rows(
+        {">contribution": f"{value:+z.4f}", "column": name, "meaning": meaning_of(name)}
+        for name, value in list(result.columns.items())[:_TOP]
+    )
 
 
 def _show_nodes(result: Explanation) -> None:
@@ -64,17 +62,16 @@ def _show_nodes(result: Explanation) -> None:
         return
     total = _microseconds(sum(node.nanoseconds for node in result.nodes), "+")
     say(f"estimated time changes by {total} µs in {counted(len(result.nodes), 'node')}")
-    rows = []
-    for node in result.nodes[:_TOP]:
-        row = {
+    show_rows(
+        {
             ">µs": _microseconds(node.nanoseconds, "+"),
             ">node": node.node,
             "operation": f"{node.opcode} {node.shape}",
             f"set by {result.configuration}": node.layouts,
             f"set by {result.against}": node.layouts_against,
         }
-        rows.append(row)
-    show_rows(rows)
+        for node in result.nodes[:_TOP]
+    )
     rows = []
     for nodes, nanoseconds in result.segments.items():
         if len(nodes) > 1:
@@ -94,29 +91,27 @@ def _show_copies(result: Explanation) -> None:
         if copies:
             total = _microseconds(sum(copy.nanoseconds for copy in copies))
             say(f"only {config} needs {counted(len(copies), 'copy')}, estimated {total} µs")
-        rows = []
-        for copy in copies[:_TOP]:
-            row = {
+        show_rows(
+            {
                 ">µs": _microseconds(copy.nanoseconds),
                 ">output of node": copy.node,
                 "layout": copy.orders,
                 "read by": ", ".join(map(str, copy.readers[:4])) or "the result",
                 ">kB": f"{copy.bytes / 1e3:,.1f}",
             }
-            rows.append(row)
-        show_rows(rows)
+            for copy in copies[:_TOP]
+        )
         if nodes:
             total = _microseconds(sum(node.nanoseconds for node in nodes))
             say(f"only {config} has {counted(len(nodes), 'slow node')}, estimated {total} µs more")
-        by_reason: dict[str, list[SlowNode]] = {}
-        for node in nodes:
-            by_reason.setdefault(REASONS[node.quantity], []).append(node)
-        rows = []
-        for reason, slow in by_reason.items():
-            listed = ", ".join(dict.fromkeys(str(node.node) for node in slow[:_TOP]))
-            ns = _microseconds(sum(node.nanoseconds for node in slow))
-            rows.append({">µs": ns, "nodes": listed, "reason": reason})
-        show_rows(rows)
+        show_rows(
+            {
+                ">µs": _microseconds(node.nanoseconds),
+                "node": str(node.node),
+                "reason": REASONS[node.quantity],
+            }
+            for node in nodes[:_TOP]
+        )
 
 
 @app.command()

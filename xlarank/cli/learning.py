@@ -122,8 +122,6 @@ def train(
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""
-    from xlarank.data.collection import Collection
-    from xlarank.features.store import read_manifest
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.train import train as run
 
@@ -139,10 +137,7 @@ def train(
         fit=FitSettings(rounds, seed, threads),
         select=select,
     )
-    names = [result.collection for result in results if not result.skipped]
-    has_valid = any(read_manifest(work, Collection.parse(of), "valid") for of in names)
-    following = "evaluate" if has_valid and not with_valid else "cross-validate"
-    console.current_run.words["scored_by"] = following
+    console.current_run.words["scored_by"] = "cross-validate" if with_valid else "evaluate"
     _show_trained(results)
     write_json(json_file, results)
     return results
