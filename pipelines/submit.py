@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,16 +132,20 @@ def submit(
     orders: dict[str, list[int]] = {}
     configs: dict[str, int] = {}
     tests = _test_graphs(workspace, data_root, collections)
+    names = {}
+    for collection, (manifest, files) in tests.items():
+        stored = manifest.graphs if manifest is not None else {}
+        names[str(collection)] = [*stored, *(file.name for file in files)]
     if scores is not None:
-        scores.require_known_graphs({str(of): tests[of].names for of in tests}, "test")
-    count = sum(len(test.names) for test in tests.values())
-    with steps_of("ranking test graphs", count) as step:
-        for collection, test in tests.items():
+        scores.require_known_graphs(names, "test")
+    with steps_of("ranking test graphs", sum(map(len, names.values()))) as step:
+        for collection, (manifest, files) in tests.items():
             try:
-                configs |= _counts(collection, test, report)
-                choice = _choice(workspace, collection, test, model_from, scores, report)
-                graphs = _rows(workspace, collection, test, choice, report, step)
-                orders |= _ranked(collection, graphs, choice, scores, report)
+                configs |= _counts(collection, manifest, files, report)
+                choice = _choice(workspace, collection, manifest, model_from, scores, report)
+                graphs = _stored_rows(workspace, collection, manifest)
+                more = _computed_rows(collection, files, choice, report)
+                orders |= _ranked(collection, chain(graphs, more), choice, scores, report, step)
             except (CollectionError, ModelError) as error:
                 if str(collection) in collections:
                     raise
@@ -154,23 +159,12 @@ def submit(
     return report
 
 
-@dataclass(frozen=True)
-class _TestGraphs:
-    """Test graphs of a collection: those with stored rows, and the files of the others."""
-
-    manifest: Manifest | None
-    files: list[GraphFile]
-
-    @property
-    def names(self) -> list[str]:
-        stored = [] if self.manifest is None else [*self.manifest.graphs]
-        return [*stored, *(file.name for file in self.files)]
-
-
 def _test_graphs(
     workspace: Workspace, data_root: DataRoot | None, names: Sequence[str]
-) -> dict[Collection, _TestGraphs]:
-    """Return the test graphs of the named collections, by default all; raises `CollectionError`."""
+) -> dict[Collection, tuple[Manifest | None, list[GraphFile]]]:
+    """Return the stored test graphs of the named collections, by default all, and the files of
+    others; raises `CollectionError`.
+    """
     files: list[GraphFile] = []
     stored = stored_collections(workspace)
     if data_root is not None:
@@ -181,24 +175,28 @@ def _test_graphs(
     for root in sorted(stored_roots(workspace)) if data_root is None else ():
         with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace
             files += discover(find_data_root(Path(root)).npz)
-    chosen = choose(names, [*stored, *(file.collection for file in files)])
     tests = {}
-    for collection in chosen:
+    for collection in choose(names, [*stored, *(file.collection for file in files)]):
         manifest = read_manifest(workspace, collection, "test")
         known = set() if manifest is None else manifest.graphs.keys()
         unbuilt = {}
         for file in files:
             if (file.collection, file.split) == (collection, "test") and file.name not in known:
                 unbuilt[file.name] = file
-        tests[collection] = _TestGraphs(manifest, [*unbuilt.values()])
+        tests[collection] = manifest, [*unbuilt.values()]
     return tests
 
 
-def _counts(collection: Collection, test: _TestGraphs, report: Submission) -> dict[str, int]:
+def _counts(
+    collection: Collection,
+    manifest: Manifest | None,
+    files: Sequence[GraphFile],
+    report: Submission,
+) -> dict[str, int]:
     """Return the number of configurations of each test graph by id; record broken files."""
-    counts = {} if test.manifest is None else _stored_counts(collection, test.manifest)
-    broken = {} if test.manifest is None else dict(test.manifest.broken)
-    for file in test.files:
+    counts = {} if manifest is None else _stored_counts(collection, manifest)
+    broken = {} if manifest is None else dict(manifest.broken)
+    for file in files:
         broken.pop(file.name, None)  # a name that the workspace refuses may be in a submission
         try:
             row_id = submission_id(collection, file.name)
@@ -217,7 +215,7 @@ def _counts(collection: Collection, test: _TestGraphs, report: Submission) -> di
 def _choice(
     workspace: Workspace,
     collection: Collection,
-    test: _TestGraphs,
+    manifest: Manifest | None,
     model_from: ModelFrom | None,
     scores: Scores | None,
     report: Submission,
@@ -227,7 +225,7 @@ def _choice(
     """
     try:
         choice = choose_for_collection(workspace, collection, model_from=model_from)
-        choice.model.require(test.manifest)
+        choice.model.require(manifest)
         return choice
     except ModelError as error:
         if scores is None:
@@ -236,57 +234,19 @@ def _choice(
         return None
 
 
-def _ranked(
-    collection: Collection,
-    graphs: Iterable[GraphRows],
-    choice: Choice | None,
-    scores: Scores | None,
-    report: Submission,
-) -> dict[str, list[int]]:
-    """Return the order of each scored graph by id; record what ranks in ``report``."""
-    orders = dict[str, list[int]]()
-    rankers: list[str] = []
-    unscored = 0
-    for graph in graphs:
-        scored = None if scores is None else scores.score(collection, graph)
-        ranker = "" if scores is None else scores.name
-        if scored is None and choice is not None:
-            scored = choice.model.score(graph)
-            ranker = choice.model.name
-        if scored is None:
-            unscored += 1
-            continue
-        rankers += [ranker] * (ranker not in rankers)
-        score = scored[graph.group]
-        best = order_of(score)
-        if collection.kind == "tile":
-            best = top_of(TILE_TOP, score, graph.group)
-        orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
-    if not unscored:
-        report.left_out.pop(str(collection), None)
-    report.rows[str(collection)] = len(orders)
-    report.models[str(collection)] = " and ".join(rankers)
-    if choice is not None and rankers == [choice.model.name]:
-        report.ranked_by[str(collection)] = choice.reason
-    return orders
-
-
-def _rows(
-    workspace: Workspace,
-    collection: Collection,
-    test: _TestGraphs,
-    choice: Choice | None,
-    report: Submission,
-    step: Step,
+def _stored_rows(
+    workspace: Workspace, collection: Collection, manifest: Manifest | None
 ) -> Iterator[GraphRows]:
-    """Yield stored rows, then the columns that the ranker reads of the other graphs."""
-    if test.manifest is not None:
-        for rows in each_graph(workspace, collection, "test", test.manifest):
-            step(f"{collection} {rows.name}")
-            yield rows
-    for file in test.files:
+    if manifest is not None:
+        yield from each_graph(workspace, collection, "test", manifest)
+
+
+def _computed_rows(
+    collection: Collection, files: Sequence[GraphFile], choice: Choice | None, report: Submission
+) -> Iterator[GraphRows]:
+    """Yield the columns that the ranker reads of graphs without stored rows."""
+    for file in files:
         name = f"{collection} {file.name}"
-        step(name)
         if name in report.broken:
             continue
         try:
@@ -298,6 +258,43 @@ def _rows(
             yield assemble(graph, only=())
         else:
             yield rows_for_model(graph, choice.model, collection.hardware)
+
+
+def _ranked(
+    collection: Collection,
+    graphs: Iterable[GraphRows],
+    choice: Choice | None,
+    scores: Scores | None,
+    report: Submission,
+    step: Step,
+) -> dict[str, list[int]]:
+    """Return the order of each scored graph by id; record what ranks in ``report``."""
+    orders = dict[str, list[int]]()
+    rankers: dict[str, None] = {}
+    unscored = False
+    for graph in graphs:
+        step(f"{collection} {graph.name}")
+        scored = None if scores is None else scores.score(collection, graph)
+        ranker = "" if scores is None else scores.name
+        if scored is None and choice is not None:
+            scored = choice.model.score(graph)
+            ranker = choice.model.name
+        if scored is None:
+            unscored = True
+            continue
+        rankers[ranker] = None
+        score = scored[graph.group]
+        best = order_of(score)
+        if collection.kind == "tile":
+            best = top_of(TILE_TOP, score, graph.group)
+        orders[submission_id(collection, graph.name)] = graph.ids[best].tolist()
+    if not unscored:
+        report.left_out.pop(str(collection), None)
+    report.rows[str(collection)] = len(orders)
+    report.models[str(collection)] = " and ".join(rankers)
+    if choice is not None and [*rankers] == [choice.model.name]:
+        report.ranked_by[str(collection)] = choice.reason
+    return orders
 
 
 def _stored_counts(collection: Collection, manifest: Manifest) -> dict[str, int]:
