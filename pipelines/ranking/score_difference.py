@@ -173,7 +173,10 @@ def explain_graph(
     fallback = card.fallback_note(rows)
     times = None if fallback else model.nanoseconds(scores[pair])
     causes = sum_by_key({cause_of(name).value: value} for name, value in columns.items())
-    explanation = Explanation(
+    parts: dict[str, Any] = {}
+    if isinstance(graph, LayoutGraph):
+        parts = _parts_by_node(graph, model, hardware, first, second)
+    return Explanation(
         graph=graph.name,
         collection=card.collection,
         model=model.name,
@@ -188,57 +191,47 @@ def explain_graph(
         causes=largest_first(causes),
         columns=largest_first(columns),
         notes=_notes(model, fallback, identical=pair[0] == pair[1]),
+        **parts,
     )
-    if not isinstance(graph, LayoutGraph):
-        return explanation
-    priced = copy_hardware(hardware) if hardware else card.recipe.hardware
-    if priced is not None:
-        return _with_copies(explanation, graph, priced)
-    if model.is_time_model:
-        changes = config_times(graph, first) - config_times(graph, second)
-        by_node = dict(zip(graph.configurable.tolist(), changes.tolist(), strict=True))
-        return _with_nodes(explanation, graph, by_node)
-    return explanation
 
 
-def _with_copies(explanation: Explanation, graph: LayoutGraph, hardware: str) -> Explanation:
-    """Add the copies and slow nodes that only one of the configurations has."""
-    copies, nodes = config_costs(graph, explanation.configuration, hardware)
-    copies_against, nodes_against = config_costs(graph, explanation.against, hardware)
-    explanation = replace(
-        explanation,
-        copies=_only_in(copies, copies_against),
-        copies_against=_only_in(copies_against, copies),
-        slow_nodes=_only_in(nodes, nodes_against),
-        slow_nodes_against=_only_in(nodes_against, nodes),
-    )
+def _parts_by_node(
+    graph: LayoutGraph, model: Model, hardware: str, first: int, second: int
+) -> dict[str, Any]:
+    """Return copies, slow nodes, and nodes and segments with changes of their estimated times, as
+    in `Explanation`; nothing for hardware without a simulation.
+    """
+    parts: dict[str, Any] = {}
     changes = defaultdict[int, float](float)
-    costs: list[ConfigRelayout | SlowNode] = [*explanation.copies, *explanation.slow_nodes]
-    for cost in costs:
-        changes[cost.node] += cost.nanoseconds
-    costs = [*explanation.copies_against, *explanation.slow_nodes_against]
-    for cost in costs:
-        changes[cost.node] -= cost.nanoseconds
-    return _with_nodes(explanation, graph, changes)
+    priced = copy_hardware(hardware) if hardware else model.require_card().recipe.hardware
+    if priced is not None:
+        copies, slow_nodes = config_costs(graph, first, priced)
+        copies_against, slow_nodes_against = config_costs(graph, second, priced)
+        parts["copies"] = _only_in(copies, copies_against)
+        parts["copies_against"] = _only_in(copies_against, copies)
+        parts["slow_nodes"] = _only_in(slow_nodes, slow_nodes_against)
+        parts["slow_nodes_against"] = _only_in(slow_nodes_against, slow_nodes)
+        for cost in parts["copies"] + parts["slow_nodes"]:
+            changes[cost.node] += cost.nanoseconds
+        for cost in parts["copies_against"] + parts["slow_nodes_against"]:
+            changes[cost.node] -= cost.nanoseconds
+    elif model.is_time_model:
+        times = config_times(graph, first) - config_times(graph, second)
+        changes.update(zip(graph.configurable.tolist(), times.tolist(), strict=True))
+    else:
+        return {}
+    before = _layout_texts(graph, second)
+    after = _layout_texts(graph, first)
+    nodes = []
+    for node, change in largest_first(changes).items():
+        if change:
+            layouts = after.get(node, ""), before.get(node, "")
+            nodes.append(NodeCost(node, *describe_node(graph, node), *layouts, change))
+    return parts | {"nodes": tuple(nodes), "segments": segments_of(graph, changes)}
 
 
 def _only_in(costs: Iterable[_Cost], others: Iterable[_Cost]) -> tuple[_Cost, ...]:
     return tuple((Counter(costs) - Counter(others)).elements())
-
-
-def _with_nodes(
-    explanation: Explanation, graph: LayoutGraph, changes: Mapping[int, float]
-) -> Explanation:
-    """Add nodes and segments with ``changes`` of their estimated times in nanoseconds."""
-    first = _layout_texts(graph, explanation.configuration)
-    second = _layout_texts(graph, explanation.against)
-    nodes = []
-    for node, change in largest_first(changes).items():
-        if change:
-            opcode, shape = describe_node(graph, node)
-            layouts = first.get(node, "")
-            nodes.append(NodeCost(node, opcode, shape, layouts, second.get(node, ""), change))
-    return replace(explanation, nodes=tuple(nodes), segments=segments_of(graph, changes))
 
 
 def _layout_texts(graph: LayoutGraph, config: int) -> dict[int, str]:
@@ -276,24 +269,19 @@ def _reference(
 def _notes(model: Model, fallback: str, identical: bool) -> tuple[str, ...]:
     notes = []
     if fallback:
-        notes.append(fallback)
-        notes.append("ranks are of both, contributions of the model alone")
+        notes += [fallback, "ranks are of both, contributions of the model alone"]
     if model.shipped and model.members:
-        notes.append(
-            f"{model.name} learned from estimates of the TPU's compiler, not from measurements"
-        )
+        taught = "estimates of the TPU's compiler, not from measurements"
+        notes.append(f"{model.name} learned from {taught}")
     elif model.shipped:
         notes.append(f"this is the {model.name}, in which nothing is learned")
     if identical:
-        notes.append(
-            "both configurations are identical: there is nothing to explain; choose another with "
-            "`config`"
-        )
+        nothing = "both configurations are identical: there is nothing to explain"
+        notes.append(f"{nothing}; choose another with `config`")
     if len({member.loss.name for member in model.members}) > 1:
-        notes.append(
-            "an ensemble averages the ranks that its members give, and ranks have no parts: each "
-            "member's own exact contributions are scaled to the difference of its ranks"
-        )
+        ranks = "an ensemble averages the ranks that its members give, and ranks have no parts"
+        scaled = "each member's own exact contributions are scaled to the difference of its ranks"
+        notes.append(f"{ranks}: {scaled}")
     return tuple(notes)
 
 
