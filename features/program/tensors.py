@@ -22,8 +22,6 @@ Floats = NDArray[np.float64]
 SUBLANES: Final = 8
 LANES: Final = 128
 WORD_BYTES: Final = 4
-#: Tiles of tensors with few rows are halved down to this number of rows.
-_FEWEST_SUBLANES: Final = 2
 
 
 def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
@@ -93,13 +91,12 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats) -> Floats:
 
 
 def tile_sublanes(rows: NDArray[Any]) -> Floats:
-    """Return the sublanes of each tensor's tiles, given its number of rows in words."""
-    sublanes = np.full(len(rows), float(SUBLANES))
-    fewer = SUBLANES // 2
-    while fewer >= _FEWEST_SUBLANES:
-        sublanes[rows <= fewer] = fewer
-        fewer //= 2
-    return sublanes
+    """Return the sublanes of each tensor's tiles, given its number of rows in words.
+
+    Tiles of tensors with few rows are halved once or twice.
+    """
+    few = [rows <= SUBLANES // 4, rows <= SUBLANES // 2]
+    return np.select(few, [SUBLANES / 4, SUBLANES / 2], float(SUBLANES))
 
 
 def _rounding(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:
