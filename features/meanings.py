@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError, did_you_mean
-from xlarank.data.graph import Graph, Kind
+from xlarank.data.graph import Graph
 from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 from xlarank.data.structure import tensor_ranks
 from xlarank.features.block import Block, Cause
-from xlarank.features.catalogue import BLOCKS, COLUMNS, blocks_of
+from xlarank.features.catalogue import BLOCKS, COLUMNS
 from xlarank.features.listwise import RANK_SOURCES
 
 
@@ -45,10 +45,7 @@ def block_examples() -> list[tuple[Block, str]]:
 
 def blocks_by_column(pattern: str) -> dict[str, Block]:
     """Return the columns that match a pattern, with their blocks; raise `XlarankError` for none."""
-    columns: dict[str, Block] = {}
-    for kind in get_args(Kind):
-        for block in blocks_of(kind):
-            columns |= dict.fromkeys(block.columns, block)
+    columns = {name: block for block in BLOCKS for name in block.columns}
     if matching := {name: columns[name] for name in columns if fnmatchcase(name, pattern)}:
         return matching
     hint = did_you_mean(pattern, columns, cutoff=0.5)

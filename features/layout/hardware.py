@@ -138,9 +138,6 @@ HARDWARE: Final[dict[str, Hardware]] = {
         _tpu("tpu-v6e", 1.64e12, 918e12),
     )
 }
-#: Hardware that stands for a GPU or a TPU without an entry.
-_ANY_GPU: Final = "nvidia-a100"
-_ANY_TPU: Final = "tpu-v3"
 
 
 def substitution_note(hardware: str) -> str:
@@ -163,7 +160,8 @@ def substitution_note(hardware: str) -> str:
 def copy_hardware(hardware: str) -> str | None:
     """Return the entry of `HARDWARE` that prices the copies of hardware; None if none does.
 
-    Layouts in files of the dataset follow the work of the matrix unit instead.
+    An entry stands for GPUs and TPUs that have none. Layouts in files of the dataset follow the
+    work of the matrix unit instead.
 
     >>> names = ("nvidia-h200", "amd-mi300x", "cpu", "tpu-v4", "tpu-v9", "tpugraphs", "")
     >>> [copy_hardware(name) for name in names]
@@ -172,5 +170,5 @@ def copy_hardware(hardware: str) -> str | None:
     if hardware in HARDWARE:
         return hardware
     if hardware.startswith(GPUS):
-        return _ANY_GPU
-    return _ANY_TPU if hardware.startswith("tpu-") else None
+        return "nvidia-a100"
+    return "tpu-v3" if hardware.startswith("tpu-") else None

@@ -124,7 +124,7 @@ def freeze(root: str) -> None:
         changed = moved(load(path), arrays) if path.exists() else []
         print(f"{name}: moved {', '.join(changed) or 'nothing'}")
         if changed and int(VERSION.read_text()) == COLUMNS_VERSION:
-            raise SystemExit("raise COLUMNS_VERSION in features/settings.py first")
+            raise SystemExit("raise COLUMNS_VERSION in features/catalogue.py first")
     for name, arrays in made.items():
         np.savez_compressed(FOLDER / f"{name}.npz", **arrays)
     VERSION.write_text(f"{COLUMNS_VERSION}\n")
