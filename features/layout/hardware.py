@@ -46,7 +46,6 @@ class Hardware:
         fuses_activations: whether a convolution computes the activation that reads it.
     """
 
-    name: str
     bandwidth: float
     peak: float
     costs: Mapping[str, float]
@@ -76,7 +75,7 @@ _CORE_STRIDE: Final = 0.03 / 4
 _CORE_TURNED: Final = 0.3 / 4
 
 
-def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
+def _gpu(bandwidth: float, peak: float) -> Hardware:
     byte = 1e9 / bandwidth
     costs = {
         "transposed": byte,
@@ -86,7 +85,6 @@ def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
         "strided_dots": _STRIDED_DOT * 1e9 / peak,
     }
     return Hardware(
-        name,
         bandwidth,
         peak,
         costs,
@@ -99,9 +97,8 @@ def _gpu(name: str, bandwidth: float, peak: float) -> Hardware:
     )
 
 
-def _tpu(name: str, bandwidth: float, peak: float) -> Hardware:
+def _tpu(bandwidth: float, peak: float) -> Hardware:
     return Hardware(
-        name,
         bandwidth,
         peak,
         {"padded": 1e9 / bandwidth},
@@ -117,26 +114,22 @@ def _tpu(name: str, bandwidth: float, peak: float) -> Hardware:
 #: cycle at 3 GHz. TPU v3: a core, `xlarank.features.layout.time_model`; v4, v5e and v6e: a chip,
 #: memory bandwidth and bfloat16 operations (Google Cloud, *TPU versions*).
 HARDWARE: Final[dict[str, Hardware]] = {
-    hardware.name: hardware
-    for hardware in (
-        _gpu("nvidia-a100", 2.039e12, 156e12),
-        _gpu("nvidia-h100", 3.35e12, 494.7e12),
-        _gpu("nvidia-h200", 4.8e12, 494.7e12),
-        _gpu("nvidia-l4", 0.3e12, 60e12),
-        Hardware(
-            "cpu",
-            20e9,
-            96e9,
-            {"strided": _CORE_STRIDE, "constrained_turned": _CORE_TURNED},
-            {"dot": "row-major", "convolution": "row-major"},
-            row_major_operands=True,
-            simplifies=False,
-        ),
-        _tpu("tpu-v3", BANDWIDTH, PEAK_FLOPS),
-        _tpu("tpu-v4", 1.2e12, 275e12),
-        _tpu("tpu-v5e", 819e9, 197e12),
-        _tpu("tpu-v6e", 1.64e12, 918e12),
-    )
+    "nvidia-a100": _gpu(2.039e12, 156e12),
+    "nvidia-h100": _gpu(3.35e12, 494.7e12),
+    "nvidia-h200": _gpu(4.8e12, 494.7e12),
+    "nvidia-l4": _gpu(0.3e12, 60e12),
+    "cpu": Hardware(
+        20e9,
+        96e9,
+        {"strided": _CORE_STRIDE, "constrained_turned": _CORE_TURNED},
+        {"dot": "row-major", "convolution": "row-major"},
+        row_major_operands=True,
+        simplifies=False,
+    ),
+    "tpu-v3": _tpu(BANDWIDTH, PEAK_FLOPS),
+    "tpu-v4": _tpu(1.2e12, 275e12),
+    "tpu-v5e": _tpu(819e9, 197e12),
+    "tpu-v6e": _tpu(1.64e12, 918e12),
 }
 
 
