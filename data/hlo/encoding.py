@@ -31,11 +31,6 @@ Arrays = dict[str, NDArray[Any]]
 #: Operations with configurable layouts; the compiler derives all other layouts.
 _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
-#: Attribute of modules read from text, which the parser's protobuf has no field for.
-PARTITIONS: Final = "num_partitions"
-_COLLECTIVES: Final = frozenset(
-    "all-gather all-reduce all-to-all collective-permute reduce-scatter".split()
-)
 
 _INT64: Final = np.iinfo(np.int64)
 #: Element types by XLA's PrimitiveType number; the one-hot columns have another order.
@@ -306,30 +301,16 @@ def unexpressed(module: Message) -> tuple[str, ...]:
         "integers of less than 8 bits, written as s8 or u8 with their bytes": narrow,
         f"tensors of more than {MAX_RANK} dimensions, {lost}": ranks,
     }
-    notes = list(filter(None, [sharding_note(module)]))
+    notes = []
+    sharding = [node.sharding.tile_assignment_dimensions for _, node in instructions(module)]
+    if (devices := max(map(math.prod, sharding))) > 1:
+        notes.append(f"the program is sharded over {devices} devices, and taken whole on one chip")
     for phrase, values in unknown.items():
         counts = Counter(sorted(values)).most_common(20)
         if counts:
             names = ", ".join(f"{name} ({times})" for name, times in counts)
             notes.append(f"{phrase}: {names}")
     return tuple(notes)
-
-
-def sharding_note(module: Message) -> str:
-    """Return a note on a program for several devices, which is taken whole; empty for others."""
-    attributes = {part.key: part.value for part in module.frontend_attributes.map}
-    devices = int(attributes.get(PARTITIONS, 1))
-    collectives = Counter[str]()
-    for _, node in instructions(module):
-        devices = max(devices, math.prod(node.sharding.tile_assignment_dimensions))
-        if node.opcode.removesuffix("-start") in _COLLECTIVES:
-            collectives[node.opcode] += 1
-    if devices > 1:
-        return f"the program is sharded over {devices} devices, and taken whole on one chip"
-    if collectives:
-        names = ", ".join(f"{name} ({count})" for name, count in collectives.items())
-        return f"the program is one of several devices ({names}); collectives cost nothing here"
-    return ""
 
 
 def layout_arrays(data: Message) -> Arrays:

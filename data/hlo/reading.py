@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import math
 import re
 import subprocess
 import sys
@@ -29,14 +28,12 @@ from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo import messages
-from xlarank.data.hlo.encoding import PARTITIONS, Arrays, encode_program, unexpressed
+from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS
 
 #: Protobuf itself reads no message of 2 GiB.
 _MAX_BYTES: Final = 2**31 - 1
-#: Maximum parts examined to recognise the kind of a file; a hostile file may have millions.
-_EXAMINED: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = (
     "an HloProto or HloModuleProto, HLO text, StableHLO, or TpuGraphs' ModuleTuningData or "
@@ -44,8 +41,6 @@ _EXPECTED: Final = (
 )
 #: Modules of jaxlib that may hold the parser: in 0.10.2, and up to 0.9.0 at least.
 _PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
-#: Maximum number of values of constants, even elided ones: the parser allocates their size.
-_MAX_VALUES: Final = 2**26
 _DUMP: Final = "dump it as binary: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'"
 #: Opcodes that XLA adds when layouts are chosen.
 _OPTIMISED: Final = frozenset({"bitcast", "copy-start", "copy-done"})
@@ -57,15 +52,12 @@ _EARLIER_DUMP: Final = (
 _NO_CODE: Final = re.compile(
     rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL
 )
-_CONSTANT: Final = re.compile(rb"=([^=]*?)\bconstant\(")
-_DIMENSIONS: Final = re.compile(rb"\[([0-9,\s]*)\]")
 _GZIP: Final = b"\x1f\x8b"
 _BYTECODE: Final = b"ML\xefR"
 #: Lines by which text is recognised.
 _MLIR: Final = re.compile(
     rb'^[ \t]*+(?:module(?: @| \{| attributes\b)|"?builtin\.module\b|"?func\.func\b)', re.MULTILINE
 )
-_PARTITIONS: Final = re.compile(rb"\bnum_partitions=(\d{1,6})\b")
 _HEADER: Final = re.compile(rb"^[ \t]*+HloModule\b", re.MULTILINE)
 _INSTRUCTION: Final = re.compile(
     rb"^[ \t]*+(?:ROOT )?%?[\w.\-]+ = [(a-z][^=\n]*[\]})] [a-z][a-z0-9\-]*\(", re.MULTILINE
@@ -281,12 +273,9 @@ def _parse_text(text: bytes) -> Message:
 
     Attributes that the parser rejects are left out if they say nothing about shapes or layouts.
     """
-    _require_small_constants(_NO_CODE.sub(b" ", text))
     for _ in range(_MAX_DROPPED):
         module, reason = _run_parser(text, "HLO text")
         if module is not None:
-            if count := _PARTITIONS.search(text.partition(b"\n")[0]):
-                module.frontend_attributes.map.add(key=PARTITIONS, value=count[1].decode())
             return module
         names = [{"API": "api_version"}.get(name, name) for name in _REJECTED.findall(reason)]
         shorter = text
@@ -344,32 +333,21 @@ def _run_parser(data: bytes, form: str) -> tuple[Message | None, str]:
     return None, f"its parser ended with {parser.returncode}, out of memory or by a crash"
 
 
-def _require_small_constants(code: bytes) -> None:
-    """Raise `HloError` if text without strings and comments has more than `_MAX_VALUES`."""
-    values = 0
-    for constant in _CONSTANT.finditer(code):
-        for shape in _DIMENSIONS.findall(constant[1]):
-            values += math.prod(int(size[:20]) for size in shape.split(b",") if size.strip())
-    if values > _MAX_VALUES:
-        got = f"its constants have {values:,} values"
-        raise HloError(got, expected=f"at most {_MAX_VALUES:,}", do=_DUMP)
-
-
 def _has_program(module: Message) -> bool:
-    computations = [part for part in module.computations[:_EXAMINED] if part.instructions]
+    computations = [part for part in module.computations if part.instructions]
     return any(_OPCODE.fullmatch(part.instructions[0].opcode) for part in computations)
 
 
 def _is_layout_tuning(message: Message) -> bool:
     configured = message.config_index_to_node or any(
         run.module_config.HasField("layout_config") or run.op_config.HasField("tile_size_config")
-        for run in message.runs[:_EXAMINED]
+        for run in message.runs
     )
     return bool(configured) and _has_program(message.module)
 
 
 def _is_tile_tuning(message: Message) -> bool:
-    return any(part.runs and _has_program(part.module) for part in message.modules[:_EXAMINED])
+    return any(part.runs and _has_program(part.module) for part in message.modules)
 
 
 #: Kinds of messages, the part that `parse_program` returns, and the test that recognises the part.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -64,31 +63,17 @@ def _function_name(program: str) -> str:
 
 
 def default_error(module: Message, default: Outcome, target: str) -> CompilerError:
-    """Return the error for a default that fails; it names the operations that have no code.
-
-    Custom calls that compute the indices of gathers and scatters are the compiler's own.
-    """
+    """Return the error for a default that fails; it names gathers that may have no code."""
     reason = default.message or "no operation has cycles"
-    nodes = [instruction for _, instruction in instructions(module)]
-    indexing = [node for node in nodes if node.opcode in ("gather", "scatter")]
-    indices = set(chain.from_iterable(node.operand_ids for node in indexing))
-    calls = {node.custom_call_target for node in nodes if node.id not in indices} - {""}
-    named = [
-        call for call in sorted(calls) if re.search(rf"(?<!\w){re.escape(call)}(?!\w)", reason)
-    ]
-    if named:
-        got = f"the custom call {', '.join(named)} has no code for {target}"
-        expected = "operations of XLA, or custom calls of this compiler"
-        do = "replace what calls it, or dump the program where it is compiled for this target"
-    elif _NO_CODE.search(reason):
-        lines = sorted({"{}:{}".format(*source_line(module, node)) for node in indexing})
-        got = f"the compiler itself fails ({reason}), with gather or scatter at {', '.join(lines)}"
+    got = f"the compiler's default fails for {target} ({reason})"
+    expected = "a program that compiles within the limit"
+    do = _REMEDIES.get(default.status, "check that it compiles in JAX; replace custom calls")
+    nodes = [node for _, node in instructions(module) if node.opcode in ("gather", "scatter")]
+    if nodes and _NO_CODE.search(reason):
+        lines = sorted({"{}:{}".format(*source_line(module, node)) for node in nodes})
+        got = f"{got}, with gather or scatter at {', '.join(lines)}"
         expected = "operations that libtpu can generate code for without a TPU"
         do = "pick elements by products with jax.nn.one_hot, not by take_along_axis or indices"
-    else:
-        got = f"the compiler's default fails for {target} ({reason})"
-        expected = "a program that compiles within the limit"
-        do = _REMEDIES.get(default.status, "check that it compiles in JAX")
     return CompilerError(got, expected=expected, do=do)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, count
 from pathlib import Path
@@ -106,7 +106,13 @@ def advise(
     device, as it is done for all targets without estimates. The advice and any edited module are
     written below ``out``. Raises `CompilerError` if the default does not compile.
     """
-    with _measuring_device(compiler, measure) as device:
+    with ExitStack() as stack:
+        device = None if compiler.target.estimated else compiler
+        if measure and device is None:
+            device = stack.enter_context(Compiler("device"))
+            if device.target.name != (name := compiler.target.name):
+                got = f"there is no {name} to measure on: the device is {device.target.name}"
+                raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
         search = LayoutSearch(compiler, load_program(program, compiler), budget, minutes)
         search.run()
         default = search.trials[0]
@@ -128,20 +134,6 @@ def advise(
             partial.write_bytes(module.SerializeToString())
     write_json(record, asdict(advice))
     return advice
-
-
-@contextmanager
-def _measuring_device(compiler: Compiler, measure: bool) -> Iterator[Compiler | None]:
-    """Yield a compiler for the device that measures, if any; it must be what is compiled for."""
-    if not measure or not compiler.target.estimated:
-        yield None if compiler.target.estimated else compiler
-        return
-    with Compiler("device") as device:
-        name = compiler.target.name
-        if device.target.name != name:
-            got = f"there is no {name} to measure on: the device is {device.target.name}"
-            raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
-        yield device
 
 
 def _measure(device: Compiler, search: LayoutSearch, best: Trial, minutes: float) -> dict[str, Any]:

@@ -29,7 +29,8 @@ _RESHAPING: Final = frozenset(
 #: Opcodes that may lie between a copy and the operations that it connects.
 _PASSING: Final = FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 _WEIGHT_NAME: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
-_FORMATS = """\
+#: Code that sets entry layouts after ``step, arguments = function()``.
+_CODE: Final = """\
 from jax.experimental.layout import Format, Layout
 
 def formats(tree, orders):  # arrays not in orders are left as they are
@@ -42,8 +43,9 @@ def formats(tree, orders):  # arrays not in orders are left as they are
 def put(x, to):  # shapes are left as they are
     return x if isinstance(x, jax.ShapeDtypeStruct) else jax.device_put(x, to)
 
-sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])"""
-_COMPILED = """\
+sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+inputs = {}
+outputs = {}
 in_formats = formats(arguments, inputs)
 out_formats = formats(jax.eval_shape(step, *arguments), outputs)
 step = jax.jit(step, in_shardings=in_formats, out_shardings=out_formats)
@@ -253,14 +255,13 @@ def _comment(text: str) -> str:
 
 
 def entry_lines(inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> list[str]:
-    """Return code that sets entry layouts, if any, after ``step, arguments = function()``."""
-    if not inputs and not outputs:
-        return []
-    lines = _FORMATS.splitlines()
-    for title, changes in (("inputs", inputs), ("outputs", outputs)):
-        lines.append(f"{title} = {{")
-        for leaf in changes:
+    """Return code that sets entry layouts after ``step, arguments = function()``, if any."""
+    code = _CODE if inputs or outputs else ""
+    for title, leaves in (("inputs", inputs), ("outputs", outputs)):
+        rows = ""
+        for leaf in leaves:
             comment = _comment(f"{leaf.kind} {leaf.name}, {leaf.shape}")
-            lines.append(f"    {leaf.path!r}: {leaf.minor_to_major[::-1]},  {comment}")
-        lines.append("}")
-    return [*lines, *_COMPILED.splitlines()]
+            rows += f"\n    {leaf.path!r}: {leaf.minor_to_major[::-1]},  {comment}"
+        if rows:
+            code = code.replace(f"{title} = {{}}", f"{title} = {{{rows}\n}}")
+    return code.splitlines()

@@ -31,7 +31,7 @@ from xlarank.pipelines.support.progress import steps_of
 #: Maximum number of copy-avoiding configurations per round, and distance in operations from a copy.
 _MAX_AVOIDING: Final = 12
 _STEPS: Final = 4
-#: Time of what does not compile or run.
+#: Cycles of what does not compile or run.
 NEVER: Final = 2**62
 #: Layouts by dimensions of an output.
 _OrderByDimensions = dict[tuple[int, ...], Order]
@@ -39,9 +39,10 @@ _OrderByDimensions = dict[tuple[int, ...], Order]
 
 @dataclass(frozen=True)
 class Trial:
-    """Compiled layouts; ``cycles`` are nanoseconds on targets that are measured.
+    """Compiled layouts.
 
     Attributes:
+        cycles: estimated, or nanoseconds on targets that are measured; `NEVER` without either.
         tied: whether a loop passes outputs on without a copy, as advice must.
     """
 
@@ -83,7 +84,7 @@ class LayoutSearch:
     def statuses(self) -> dict[str, int]:
         """Number of trials by status: ``ok`` distinct programs, ``known`` repeated ones."""
         outcomes = [trial.outcome for trial in self.trials]
-        return dict(Counter("known" if one.shared else str(one.status) for one in outcomes))
+        return dict(Counter("known" if one.shared else one.status for one in outcomes))
 
     @property
     def spent(self) -> int:
@@ -96,7 +97,7 @@ class LayoutSearch:
         with steps_of(f"compiling {self.program.name} for {target}", self._budget) as self._step:
             self._compile_batch([self.written])
             default = self.trials[0]
-            if not default.outcome.ok or not default.cycles:
+            if default.cycles == NEVER:
                 raise default_error(self.program.module, default.outcome, target)
             self.try_entry_layouts()
             self.avoid_copies()
@@ -112,20 +113,30 @@ class LayoutSearch:
     def _can_continue(self) -> bool:
         return self.spent < self._budget and time.monotonic() < self._end
 
+    def _improvements(self) -> Iterator[Trial]:
+        """Yield the best trial, again each time that it has improved."""
+        before = None
+        while before is not (best := self.best) and self._can_continue:
+            before = best
+            yield best
+
     def try_entry_layouts(self) -> None:
-        """Let the compiler choose the layouts of inputs, outputs or both."""
+        """Let the compiler choose the layouts of inputs and outputs, of either, or of both."""
         inputs, outputs = self.written.entry
         free_inputs = (AUTO,) * len(inputs)
         free_outputs = (AUTO,) * len(outputs)
-        self._compile([replace(self.written, entry=(free_inputs, free_outputs))])
-        self._compile([replace(self.written, entry=(free_inputs, outputs))])
-        self._compile([replace(self.written, entry=(inputs, free_outputs))])
+        for entry in ((free_inputs, free_outputs), (free_inputs, outputs), (inputs, free_outputs)):
+            self._compile([replace(self.written, entry=entry)])
 
     def avoid_copies(self) -> None:
         """Compile layouts `around_copies` of the best program, again while it improves."""
+        nodes = [node for _, node in instructions(self.program.module)]
+        configurable = self.program.graph.configurable.tolist()
+        sizes = {node: tuple(nodes[node].shape.dimensions) for node in configurable}
         for best in self._improvements():
-            targets = around_copies(best.outcome.text)[:_MAX_AVOIDING]
-            changes = [self._orders(orders) for orders in targets]
+            changes = []
+            for orders in around_copies(best.outcome.text)[:_MAX_AVOIDING]:
+                changes.append({at: orders[size] for at, size in sizes.items() if size in orders})
             # then each operation alone: others of its dimensions may be better off as they are
             single = [{node: order} for change in changes for node, order in change.items()]
             self._compile([best.layouts.with_orders(orders) for orders in (*changes, *single)])
@@ -142,20 +153,6 @@ class LayoutSearch:
         for _ in self._improvements():
             for orders in changes:
                 self._compile([self.best.layouts.with_orders(orders)])
-
-    def _improvements(self) -> Iterator[Trial]:
-        """Yield the best trial, again each time that it has improved."""
-        before = None
-        while before is not (best := self.best) and self._can_continue:
-            before = best
-            yield best
-
-    def _orders(self, orders: _OrderByDimensions) -> dict[int, Order]:
-        """Return an order for each configurable node of these dimensions."""
-        nodes = [node for _, node in instructions(self.program.module)]
-        configurable = self.program.graph.configurable.tolist()
-        sizes = {node: tuple(nodes[node].shape.dimensions) for node in configurable}
-        return {node: orders[size] for node, size in sizes.items() if size in orders}
 
     def _compile(self, proposed: Sequence[Layouts]) -> None:
         """Compile layouts that were not, within the budget, and versions of them for a loop."""
@@ -174,32 +171,26 @@ class LayoutSearch:
         """Compile layouts at a time and add them to the trials."""
         modules = [tried.apply(self.program.module) for tried in batch]
         outcomes = dict(self.compiler.compile(modules, keep=True))
-        if not self.compiler.target.estimated:
-            self._time(modules, outcomes)
+        estimated = self.compiler.target.estimated
+        if not estimated:
+            self._time(
+                {outcomes[at].fingerprint: modules[at] for at in outcomes if outcomes[at].ok}
+            )
         trials = []
         for at, tried in enumerate(batch):
             outcome = outcomes[at]
-            compiled = outcome.ok
-            cycles = NEVER
-            if compiled and self.compiler.target.estimated:
-                cycles = outcome.cycles
-            elif compiled:
-                cycles = self._times.get(outcome.fingerprint, NEVER)
-            tied = not self.trials or not compiled or self.is_tied(outcome.text)
-            trials.append(Trial(tried, outcome, cycles, tied))
+            cycles = outcome.cycles if estimated else self._times.get(outcome.fingerprint, 0)
+            tied = not self.trials or not outcome.ok or self.is_tied(outcome.text)
+            trials.append(Trial(tried, outcome, cycles or NEVER, tied))
             self.trials.append(trials[-1])
             if not outcome.shared:
                 gain = self.trials[0].cycles / self.best.cycles
                 self._step(f"best so far {gain:.3f} times as fast")
         return trials
 
-    def _time(self, modules: Sequence[Message], outcomes: Mapping[int, Outcome]) -> None:
-        """Measure new programs beside the default, the first one that was compiled."""
-        new = {
-            outcome.fingerprint: modules[at]
-            for at, outcome in outcomes.items()
-            if outcome.ok and outcome.fingerprint not in self._times
-        }
+    def _time(self, programs: Mapping[str, Message]) -> None:
+        """Measure programs beside the default, the first one that was compiled."""
+        new = {name: module for name, module in programs.items() if name not in self._times}
         if not new:
             return
         default = self.trials[0].outcome.fingerprint if self.trials else next(iter(new))

@@ -7,7 +7,6 @@ modules anew.
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import os
 import sys
@@ -91,22 +90,12 @@ def _lower_on(xla: Xla, folder: Path, device: Any, function: str, module: bytes)
 def _lower_function(device: Any, folder: Path, name: str) -> Any:
     """Lower a function with JAX, and write the paths of its inputs and outputs to a file."""
     import jax
-    from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path, tree_map_with_path
+    from jax.tree_util import keystr, tree_leaves, tree_leaves_with_path
 
     function, arguments = import_function(name)
     sharding = jax.sharding.SingleDeviceSharding(device)
-
-    def shape_of(path: Any, leaf: Any) -> Any:
-        try:
-            return _shape_of(leaf, sharding)
-        except TypeError as error:
-            got = f"argument {keystr(path)} of {name} has no shape: it is {type(leaf).__name__}"
-            do = "bind what is no array with functools.partial or a lambda"
-            expected = "arrays or jax.ShapeDtypeStruct(shape, dtype)"
-            raise CompilerError(got, expected=expected, do=do) from error
-
-    shapes = tree_map_with_path(shape_of, arguments)
     try:
+        shapes = jax.tree.map(lambda leaf: _shape_of(leaf, sharding), arguments)
         donated = list[int]()
         if hasattr(function, "lower"):  # already jitted, perhaps with donated arguments
             for at, info in enumerate(function.lower(*shapes).args_info[0]):
@@ -116,8 +105,8 @@ def _lower_function(device: Any, folder: Path, name: str) -> Any:
         lowered = jax.jit(function, donate_argnums=donated, **options).lower(*shapes)
     except Exception as error:  # any error of the program
         got = f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})"
-        expected = "arguments that fit the function"
-        do = "try jax.jit(function).lower(*arguments)"
+        expected = "arguments that fit the function: arrays or jax.ShapeDtypeStruct(shape, dtype)"
+        do = "try jax.jit(function).lower(*arguments); bind what is no array with functools.partial"
         if "incompatible devices" in str(error):
             expected = "a function without shardings, which name devices of this machine"
             do = "advise the function without pasted code, or the edited module (NAME.advised.pb)"
@@ -142,9 +131,6 @@ def import_function(name: str) -> tuple[Any, Any]:
         raise CompilerError(got, expected=expected, do=do) from error
     expected = "a function without arguments that returns a callable and its arguments"
     do = "wrap it: def program(): return step, (weights, batch)"
-    if needed := _required_arguments(make):
-        got = f"{name} needs arguments: {', '.join(needed)}"
-        raise CompilerError(got, expected=expected, do=do)
     try:
         program = make()
     except Exception as error:  # any error of the program
@@ -156,14 +142,3 @@ def import_function(name: str) -> tuple[Any, Any]:
         expected = "a callable and a tuple of arguments, arrays or jax.ShapeDtypeStruct"
         raise CompilerError(got, expected=expected, do=do)
     return parts[0], tuple(parts[1])
-
-
-def _required_arguments(function: Any) -> list[str]:
-    """Return the names of the arguments without which a function cannot be called, if known."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some builtins have no signature
-        return []
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]
-    return [one.name for one in needed]

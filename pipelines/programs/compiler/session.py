@@ -32,8 +32,6 @@ _SERVICE: Final = "from xlarank.pipelines.programs.compiler.xla import main; mai
 _ROOT: Final = str(Path(__file__).absolute().parents[4])
 #: Seconds for loading jax and libtpu on a busy machine.
 _START: Final = 120.0
-#: Folder in memory, for the dumps of single compilations.
-_MEMORY: Final = Path("/dev/shm")
 
 
 @dataclass(eq=False)
@@ -76,8 +74,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
         self.limit = limit
         self._numbers = count()
         self._known: dict[str, Outcome] = {}
-        memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
-        self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
+        self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-"))
         self._connection, child_end = Pipe()
         path = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
         self._stderr = tempfile.TemporaryFile()

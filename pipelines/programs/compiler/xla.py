@@ -353,13 +353,7 @@ def main(load: Callable[..., Xla] = Xla) -> None:
                     running[folder].start()
             for folder, process in running.items():
                 if process.exitcode is not None and not (folder / ANSWER).exists():
-                    outcome = _crash_outcome(process.exitcode)
-                    try:
-                        _write_answer(folder, outcome)
-                    except OSError:  # the child's dumps may have filled the disk
-                        shutil.rmtree(folder, ignore_errors=True)
-                        folder.mkdir()
-                        _write_answer(folder, outcome)
+                    _write_answer(folder, _crash_outcome(process.exitcode))
     except XlarankError as error:
         connection.send(error)
     except (EOFError, ConnectionResetError):

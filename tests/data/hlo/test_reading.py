@@ -211,34 +211,6 @@ def test_attributes_that_may_speak_of_layouts_are_refused(attribute: str) -> Non
         reading.parse_program(TANH.replace("tanh(a)", f"tanh(a), {attribute}").encode())
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (ELIDED.replace("8,128", "268435456"), "have 268,435,456 values; .* at most 67,108,864"),
-        (ELIDED.replace("8,128]{1,0}", "9999,9999] /* = */\n"), "constants have 99,980,001"),
-        (ELIDED.replace("f32[8,128]{1,0}", "(f32[67108864], s8[1])"), "constants have 67,108,865"),
-        (ELIDED.replace("8,128", "9" * 5000), "constants have"),
-    ],
-)
-def test_large_constants_never_reach_the_parser(text: str, words: str, monkeypatch) -> None:
-    monkeypatch.setattr(reading.subprocess, "run", lambda *_, **__: pytest.fail("it was parsed"))
-    with pytest.raises(HloError, match=words):
-        reading.parse_program(text.encode())
-
-
-@pytest.mark.usefixtures("no_parser")
-def test_constants_in_strings_and_comments_are_not_counted() -> None:
-    large = "= f32[999999999] constant("
-    name = f'metadata={{op_name="{large} \\" {large}"}}'
-    parts = [f"/* {large} */", f"// {large}\n", name, f'"{large}']
-    texts = [TEXT.replace("parameter(0)", f"parameter(0) {part}") for part in parts]
-    endless = ('"' + '\\"' * 200_000, "/*" * 200_000, '"' * 200_001)
-    texts += [TEXT + part for part in endless]  # in linear time
-    for text in texts:
-        with pytest.raises(HloError, match="is not installed"):
-            reading.parse_program(text.encode())
-
-
 @given(
     at=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=8),
     make=st.sampled_from([matmul_module, tuning_data, kernels]),
