@@ -19,12 +19,10 @@ from xlarank.data.hlo.messages import HloModuleProto, instructions
 from xlarank.pipelines.programs.advise import advice
 from xlarank.pipelines.programs.advise.advice import advise
 from xlarank.pipelines.programs.advise.diagnosis import (
-    Leaf,
     changes_of,
     diagnose,
     entry_lines,
     operation_lines,
-    ties_of,
 )
 from xlarank.pipelines.programs.advise.search import LayoutSearch, around_copies
 from xlarank.pipelines.programs.collect import program_hash
@@ -33,6 +31,7 @@ from xlarank.pipelines.programs.compiler.constrain import entry_modes
 from xlarank.pipelines.programs.compiler.cycles import read_estimate
 from xlarank.pipelines.programs.compiler.functions import import_function
 from xlarank.pipelines.programs.compiler.xla import Outcome, Program
+from xlarank.pipelines.programs.leaves import Leaf, ties_of
 from xlarank.pipelines.programs.sources import load_program
 
 LAYOUTS = "(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}"

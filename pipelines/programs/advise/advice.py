@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import atomic_write, write_json
+from xlarank.data.files import atomic_write, read_text, write_json
 from xlarank.pipelines.programs.advise import diagnosis
-from xlarank.pipelines.programs.advise.diagnosis import Diagnosis, Leaf
+from xlarank.pipelines.programs.advise.diagnosis import Diagnosis
 from xlarank.pipelines.programs.advise.search import LayoutSearch, Trial
-from xlarank.pipelines.programs.compiler.constrain import Order, compiled_entry_layouts
+from xlarank.pipelines.programs.compiler.constrain import compiled_entry_layouts
 from xlarank.pipelines.programs.compiler.cycles import read_estimate
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Outcome
+from xlarank.pipelines.programs.leaves import Leaf, changed_leaves
 from xlarank.pipelines.programs.sources import load_program
 from xlarank.pipelines.programs.timing import time_programs
 
@@ -33,13 +34,11 @@ class Advice:
     Attributes:
         source: the program as it was named, with its folder.
         module_ns: time of the edited module, with entry layouts and layouts of operations.
-        code_ns: time with the printed code, which sets entry layouts; None if there is none, or if
-            it was not estimated.
+        code_ns: time with the code to paste, which sets entry layouts; None without an estimate.
         speedup: of the edited module, measured if requested.
-        compiled: number of configurations by status, as in `LayoutSearch.statuses`.
+        compiled: number of configurations by status; ``known`` are compiled to a known program.
         lines: code to paste into a JAX program, and comments on operations.
-        measured: speedup with its 95 % interval, device and a summary; None if not requested, or if
-            there is nothing to measure.
+        measured: device, speedup with its 95 % interval, summary; None if nothing was measured.
     """
 
     program: str
@@ -85,9 +84,8 @@ class Advice:
         cost = sum(copy["cycles"] for copy in copies) / self.diagnosis.cycles
         gain = 1 / (1 / self.speedup + cost)
         text = f"net gain {gain:.3f} with {', '.join(names)} laid out anew in each call"
-        if gain >= WORTHWHILE:
-            return text
-        return f"{text}: nothing worth doing, unless it is made in this layout"
+        verdict = ": nothing worth doing, unless it is made in this layout"
+        return text if gain >= WORTHWHILE else text + verdict
 
 
 def advise(
@@ -110,9 +108,10 @@ def advise(
         device = None if compiler.target.estimated else compiler
         if measure and device is None:
             device = stack.enter_context(Compiler("device"))
-            if device.target.name != (name := compiler.target.name):
-                got = f"there is no {name} to measure on: the device is {device.target.name}"
-                raise CompilerError(got, do="leave out `measure`, or pass `target=device`")
+            if device.target.name != compiler.target.name:
+                got = f"the device to measure on is {device.target.name}"
+                do = "leave out `measure`, or pass `target=device`"
+                raise CompilerError(got, expected=compiler.target.name, do=do)
         search = LayoutSearch(compiler, load_program(program, compiler), budget, minutes)
         search.run()
         default = search.trials[0]
@@ -124,14 +123,14 @@ def advise(
                 best = default
     advice = _advice(search, program, best, measured)
     record, edited = _paths(out, advice)
+    files = [str(record)]
     if best is default:
         edited.unlink(missing_ok=True)  # left by an earlier run
-        advice = replace(advice, files=[str(record)])
     else:
-        advice = replace(advice, files=[str(record), str(edited)])
+        files.append(str(edited))
         with atomic_write(edited) as partial:
-            module = best.layouts.apply(search.program.module)
-            partial.write_bytes(module.SerializeToString())
+            partial.write_bytes(best.layouts.apply(search.program.module).SerializeToString())
+    advice = replace(advice, files=files)
     write_json(record, asdict(advice))
     return advice
 
@@ -165,8 +164,8 @@ def _advice(
     default = search.trials[0]
     before = compiled_entry_layouts(default.outcome.text)
     after = compiled_entry_layouts(best.outcome.text)
-    inputs = _changed(search.inputs, before[0], after[0], search.ties.keys())
-    outputs = _changed(search.outputs, before[1], after[1], search.ties.values())
+    inputs = changed_leaves(search.inputs, before[0], after[0], search.ties.keys())
+    outputs = changed_leaves(search.outputs, before[1], after[1], search.ties.values())
     changes = diagnosis.changes_of(program.module, dict(best.layouts.orders))
     lines = diagnosis.entry_lines(inputs, outputs) if any(program.leaves) else []
     code_ns = None
@@ -182,7 +181,7 @@ def _advice(
         speedup = measured["speedup"]
     if not chip.estimated:
         module_ns = round(default.cycles / speedup)
-    leaves = (search.inputs, search.outputs)
+    outcomes = [trial.outcome for trial in search.trials]
     return Advice(
         program=program.name,
         source=str(Path(source).absolute()),
@@ -193,10 +192,10 @@ def _advice(
         module_ns=module_ns,
         code_ns=code_ns,
         speedup=speedup,
-        compiled=search.statuses,
+        compiled=dict(Counter("known" if one.shared else one.status for one in outcomes)),
         stopped=search.stopped,
-        diagnosis=diagnosis.diagnose(default.outcome.text, *leaves),
-        diagnosis_after=diagnosis.diagnose(best.outcome.text, *leaves),
+        diagnosis=diagnosis.diagnose(default.outcome.text, search.inputs, search.outputs),
+        diagnosis_after=diagnosis.diagnose(best.outcome.text, search.inputs, search.outputs),
         inputs=inputs,
         outputs=outputs,
         changes=changes,
@@ -206,31 +205,16 @@ def _advice(
     )
 
 
-def _changed(
-    leaves: list[Leaf], before: list[Order], after: list[Order], looped: Collection[int]
-) -> list[Leaf]:
-    """Return the inputs or outputs whose layout changes."""
-    changed = []
-    for at, (leaf, old, new) in enumerate(zip(leaves, before, after, strict=True)):
-        if old != new:
-            changed.append(replace(leaf, before=old, minor_to_major=new, looped=at in looped))
-    return changed
-
-
 def _paths(out: Path, advice: Advice) -> tuple[Path, Path]:
     """Return the paths of the record and of the edited module; files of another program of the same
     name are left alone.
     """
-    names = chain([advice.program], (f"{advice.program}.{number}" for number in count(2)))
-    for name in names:
+    for number in count(1):
+        name = advice.program if number == 1 else f"{advice.program}.{number}"
         record = out / f"{name}.advice.json"
-        if not record.exists() or _source_of(record) == advice.source:
+        source = ""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            source = json.loads(read_text(record))["source"]
+        if source == advice.source or not record.exists():
             break
     return record, out / f"{name}.advised.pb"
-
-
-def _source_of(record: Path) -> str | None:
-    """Return the program of a stored advice; None if it is unknown."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads(record.read_text(encoding="utf-8"))["source"])
-    return None

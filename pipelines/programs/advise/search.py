@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,7 +10,6 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.pipelines.programs.advise.diagnosis import leaves_of, ties_of
 from xlarank.pipelines.programs.candidates import tied_candidates
 from xlarank.pipelines.programs.compiler.constrain import (
     AUTO,
@@ -24,6 +22,7 @@ from xlarank.pipelines.programs.compiler.constrain import (
 from xlarank.pipelines.programs.compiler.cycles import read_operations
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Outcome, Program
+from xlarank.pipelines.programs.leaves import leaves_of, ties_of
 from xlarank.pipelines.programs.sources import default_error
 from xlarank.pipelines.programs.timing import time_programs
 from xlarank.pipelines.support.progress import steps_of
@@ -81,12 +80,6 @@ class LayoutSearch:
         return min(tied, key=lambda trial: (trial.cycles, len(trial.layouts.orders)))
 
     @property
-    def statuses(self) -> dict[str, int]:
-        """Number of trials by status: ``ok`` distinct programs, ``known`` repeated ones."""
-        outcomes = [trial.outcome for trial in self.trials]
-        return dict(Counter("known" if one.shared else one.status for one in outcomes))
-
-    @property
     def spent(self) -> int:
         """Number of compilations; known programs cost nothing."""
         return sum(not trial.outcome.shared for trial in self.trials)
@@ -102,12 +95,9 @@ class LayoutSearch:
             self.try_entry_layouts()
             self.avoid_copies()
             self.try_operations()
+        self.stopped = "nothing is left to try" if self._can_continue else "the time is over"
         if self.spent >= self._budget:
             self.stopped = f"the budget of {self._budget} compilations is spent"
-        elif not self._can_continue:
-            self.stopped = "the time is over"
-        else:
-            self.stopped = "nothing is left to try"
 
     @property
     def _can_continue(self) -> bool:
@@ -158,35 +148,31 @@ class LayoutSearch:
         """Compile layouts that were not, within the budget, and versions of them for a loop."""
         waiting = list(dict.fromkeys(proposed))
         while waiting and self._can_continue:
-            known = {trial.layouts for trial in self.trials}
+            known = [trial.layouts for trial in self.trials]
             waiting = [tried for tried in waiting if tried not in known]
             size = min(self._budget - self.spent, self.compiler.jobs)
-            batch = waiting[:size]
+            self._compile_batch(waiting[:size])
             waiting = waiting[size:]
-            for trial in self._compile_batch(batch):
+            for trial in self.trials[len(known) :]:
                 if not trial.tied and trial.cycles < self.best.cycles:
                     waiting += self._tie(trial)
 
-    def _compile_batch(self, batch: Sequence[Layouts]) -> list[Trial]:
+    def _compile_batch(self, batch: Sequence[Layouts]) -> None:
         """Compile layouts at a time and add them to the trials."""
         modules = [tried.apply(self.program.module) for tried in batch]
         outcomes = dict(self.compiler.compile(modules, keep=True))
         estimated = self.compiler.target.estimated
         if not estimated:
-            self._time(
-                {outcomes[at].fingerprint: modules[at] for at in outcomes if outcomes[at].ok}
-            )
-        trials = []
+            compiled = [at for at in outcomes if outcomes[at].ok]
+            self._time({outcomes[at].fingerprint: modules[at] for at in compiled})
         for at, tried in enumerate(batch):
             outcome = outcomes[at]
             cycles = outcome.cycles if estimated else self._times.get(outcome.fingerprint, 0)
             tied = not self.trials or not outcome.ok or self.is_tied(outcome.text)
-            trials.append(Trial(tried, outcome, cycles or NEVER, tied))
-            self.trials.append(trials[-1])
+            self.trials.append(Trial(tried, outcome, cycles or NEVER, tied))
             if not outcome.shared:
                 gain = self.trials[0].cycles / self.best.cycles
                 self._step(f"best so far {gain:.3f} times as fast")
-        return trials
 
     def _time(self, programs: Mapping[str, Message]) -> None:
         """Measure programs beside the default, the first one that was compiled."""
@@ -205,19 +191,17 @@ class LayoutSearch:
         inputs, outputs = compiled_entry_layouts(text)
         return all(inputs[at] == outputs[output_at] for at, output_at in self.ties.items())
 
-    def _tie(self, trial: Trial) -> list[Layouts]:
-        """Return layouts in which tied inputs and outputs both have the compiled layout of the
+    def _tie(self, trial: Trial) -> Iterator[Layouts]:
+        """Yield layouts in which tied inputs and outputs both have the compiled layout of the
         input, and of the output.
 
         All orders are set: if one is left to the compiler, it changes the orders of other outputs.
         """
-        tied = []
         for source in (0, 1):
             entry = compiled_entry_layouts(trial.outcome.text)
             for ends in self.ties.items():
                 entry[0][ends[0]] = entry[1][ends[1]] = entry[source][ends[source]]
-            tied.append(trial.layouts.with_entry(*entry))
-        return tied
+            yield trial.layouts.with_entry(*entry)
 
     def explicit_best(self) -> Trial:
         """Return the best trial with explicit entry layouts, or the default if it is no faster."""
@@ -246,17 +230,17 @@ def around_copies(text: str) -> list[_OrderByDimensions]:
     each = []
     copies = [op for op in read_operations(text) if op.relayout and op.total]
     for copy in sorted(copies, key=lambda op: -op.total):
-        for order, combined in ((copy.layout, before_copies), (copy.before, after_copies)):
+        producers = (copy.layout, "inputs", before_copies)
+        consumers = (copy.before, "users", after_copies)
+        for order, neighbours, combined in (producers, consumers):
             if len(order) != len(copy.dimensions):
                 continue
             near = {copy.dimensions: order}
             reached = [copy]
             for _ in range(_STEPS):
-                sides = [op.inputs if combined is before_copies else op.users for op in reached]
-                reached = [op for side in sides for op in side]
-                for op in reached:
-                    if len(op.dimensions) == len(order):
-                        near[op.dimensions] = order
+                reached = [op for one in reached for op in getattr(one, neighbours)]
+                same_rank = [op for op in reached if len(op.dimensions) == len(order)]
+                near |= dict.fromkeys((op.dimensions for op in same_rank), order)
             each += [{copy.dimensions: order}, near]
             combined |= near | combined
     return [*filter(None, (before_copies, after_copies)), *each]
