@@ -42,35 +42,28 @@ if _TYPE_CHECKING:
     from xlarank.pipelines.rank import Ranking as Ranking
     from xlarank.stored_rows import load_rows as load_rows
 
-#: Modules of the public names, imported on first access so that the command line starts quickly.
-_MODULES = {
-    "GraphRanker": "xlarank.graph_ranker",
-    "Ranking": "xlarank.pipelines.rank",
-    "SAMPLE": "xlarank.data.collection",
-    "XlarankError": "xlarank.data.errors",
-    "advise": "xlarank.graph_api",
-    "build_features": "xlarank.api",
-    "check_submission": "xlarank.api",
-    "compute_features": "xlarank.features.assembly",
-    "cross_validate": "xlarank.api",
-    "evaluate": "xlarank.api",
-    "explain": "xlarank.graph_api",
-    "load_rows": "xlarank.stored_rows",
-    "rank": "xlarank.graph_api",
-    "read_graph": "xlarank.data.graph",
-    "read_hlo": "xlarank.data.hlo.reading",
-    "show_progress": "xlarank.graph_api",
-    "submit": "xlarank.api",
-    "train": "xlarank.api",
-    "write_graph": "xlarank.data.writing",
+#: Public names by module, imported on first access so that the command line starts quickly.
+_NAMES = {
+    "api": "build_features check_submission cross_validate evaluate submit train",
+    "data.collection": "SAMPLE",
+    "data.errors": "XlarankError",
+    "data.graph": "read_graph",
+    "data.hlo.reading": "read_hlo",
+    "data.writing": "write_graph",
+    "features.assembly": "compute_features",
+    "graph_api": "advise explain rank show_progress",
+    "graph_ranker": "GraphRanker",
+    "pipelines.rank": "Ranking",
+    "stored_rows": "load_rows",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'xlarank' has no attribute {name!r}")
-    return getattr(_import_module(_MODULES[name]), name)
+    return getattr(_import_module(f"xlarank.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -196,31 +196,27 @@ def test_a_named_root_without_a_tree_is_refused_although_a_later_path_has_one(
 
 #: Names of TpuGraphs files by family. The first rule: one program at another batch size, precision,
 #: topology or in training and inference is one family; if a name is ambiguous, families are joined.
-REAL_FAMILIES = {
-    # electra and TensorFlow Hub's experts/bert/*: BERT with other weights, so the same program
-    "bert": "bert_pretraining.8x8.fp32.performance "
-    "bert_en_cased_L-12_H-768_A-12_batch_size_16_test "
-    "electra_small_batch_size_64_test experts_wiki_books_batch_size_16_test "
-    "mlperf_bert_batch_24_2x2 "
-    "small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test "
-    "tf2_bert_pretrain_dynamic_sequence_length",
-    "efficientnet": "efficientnet_b7_eval_batch_1",
-    "inception": "inception_v2_batch_128_train inception_v3_batch_128_train_426e203f19335d17",
-    "maskrcnn": (
-        "mask_rcnn_batch_4_bf16_img1408 mask_rcnn_resnet50.4x4.bf16 mlperf_maskrcnn_1_shard_batch_4"
-    ),
-    "openai": "openai_v0_rnn_natural",
-    "resnet": "inference_mlperf_resnet_batch_16 mlperf_resnet_batch_128_1_shard resnet50.8x16.fp16 "
-    "resnet50_3d.2x2.bf16 resnet_v1_50_official_batch_128_bf16",
-    "retinanet": "retinanet.4x4.bf16.performance retinanet.2x2.fp32_-342c949e14733d96",
-    "ssd": "inference_mlperf_ssd_1200_batch_128 mlperf_ssd_2_shard_batch_8_fast_epoch",
-    "talking_heads": "talking-heads_large_batch_size_16_train",
-    "transformer": (
-        "mlperf_transformer transformer.4x4.fp32.performance transformer_tf2_dynamic_shape"
-    ),
-    "unet": "unet3d unet_3d.4x4.bf16",
-    **{name: name for name in ("brax_es", "ncf", "trax_lsh_attention")},
-}
+#: electra and TensorFlow Hub's experts/bert/* are BERT with other weights, so the same program.
+REAL_FAMILIES = """
+bert bert_pretraining.8x8.fp32.performance bert_en_cased_L-12_H-768_A-12_batch_size_16_test
+bert electra_small_batch_size_64_test experts_wiki_books_batch_size_16_test mlperf_bert_batch_24_2x2
+bert small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test
+bert tf2_bert_pretrain_dynamic_sequence_length
+efficientnet efficientnet_b7_eval_batch_1
+inception inception_v2_batch_128_train inception_v3_batch_128_train_426e203f19335d17
+maskrcnn mask_rcnn_batch_4_bf16_img1408 mask_rcnn_resnet50.4x4.bf16 mlperf_maskrcnn_1_shard_batch_4
+openai openai_v0_rnn_natural
+resnet inference_mlperf_resnet_batch_16 mlperf_resnet_batch_128_1_shard resnet50.8x16.fp16
+resnet resnet50_3d.2x2.bf16 resnet_v1_50_official_batch_128_bf16
+retinanet retinanet.4x4.bf16.performance retinanet.2x2.fp32_-342c949e14733d96
+ssd inference_mlperf_ssd_1200_batch_128 mlperf_ssd_2_shard_batch_8_fast_epoch
+talking_heads talking-heads_large_batch_size_16_train
+transformer mlperf_transformer transformer.4x4.fp32.performance transformer_tf2_dynamic_shape
+unet unet3d unet_3d.4x4.bf16
+brax_es brax_es
+ncf ncf
+trax_lsh_attention trax_lsh_attention
+"""
 #: The second rule: family__variant, with _train for the training step of the same program; the
 #: third: a hash.
 SPELLED = {
@@ -233,8 +229,9 @@ SPELLED["resnet_bn__d"] = "resnet_bn"  # a family that is spelled out is kept
 def test_names_and_their_families():
     """A tile kernel belongs to its program, which must be on one side of a fold."""
     expected = {}
-    for family, names in REAL_FAMILIES.items():
-        expected |= dict.fromkeys(names.split(), family)
+    for line in REAL_FAMILIES.strip().splitlines():
+        family, *names = line.split()
+        expected |= dict.fromkeys(names, family)
     for kernel in ("", "_-3006cd0d02fa72c4", "_426e203f19335d17", "_-d35a43855de59c9"):
         assert {name: program_family(name + kernel) for name in expected} == expected
     assert {name: program_family(name) for name in SPELLED} == SPELLED

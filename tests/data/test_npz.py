@@ -114,15 +114,12 @@ def large_arrays() -> dict[str, np.ndarray]:
 GARBAGE_HEADERS = [
     b"garbage" * 20,  # no magic
     b"\x93NUMPY\x01\x00" + struct.pack("<H", 500) + b"{'descr'",  # header cut short
-    npy((5, 140), bytes(2800), version=3),  # version 3
     npy((), header=b"__import__('os').getcwd()\n"),  # code
     # numpy raises TokenError, RecursionError or nothing here, unlike elsewhere
     npy((), header=b"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 140\n"),  # open bracket
-    npy((), header=b"(" * 5000 + b"\n"),  # deep brackets
     npy(f"({'9' * 4200}, {'9' * 4200})"),  # product too long to print
     # no bytes, as claimed, but no array of numpy, or an array that cannot be divided into values
     npy((0, 2**62)),  # no rows of any width
-    npy((True, 140), bytes(560)),  # truth for a number
     npy((1,) * 65, bytes(4)),  # many dimensions
     npy((5, 140), descr="|V0"),  # no width
 ]
@@ -135,7 +132,6 @@ def hostile() -> Iterator[tuple[bytes, str]]:
     cut = valid[: len(valid) // 2], valid[:-1]
     for content in (b"", *cut, b"not a zip" * 100, b"PK\x05\x06" + bytes(17)):
         yield content, "alex.npz cannot be opened"
-    yield valid[:200] + valid[400:], "alex.npz"  # the directory at the end is complete
     yield archive_of({"readme.txt": b"hello"}), "node_feat is missing (found none)"
     large = archive_of(large_arrays())
     for key, share in (("config_feat", 0.33), ("config_runtime", 0.9)):
@@ -156,10 +152,7 @@ def hostile() -> Iterator[tuple[bytes, str]]:
         ("config_runtime", None, {"CRC": 0}, "config_runtime has an unreadable header (Bad CRC"),
         ("node_feat", None, {"flag_bits": 1}, "array node_feat cannot be opened"),  # encrypted
         ("node_opcode", None, {"compress_type": 99}, f"array node_opcode is {method} 99"),
-        *(
-            ("config_runtime", None, {"file_size": size + more}, "array config_runtime")
-            for more in (-8, 8)
-        ),
+        ("config_runtime", None, {"file_size": size + 8}, "array config_runtime"),
         # outside the file
         ("node_feat", None, {"header_offset": 2**31}, "array node_feat cannot be opened"),
         # more than a deflate stream this short can hold
@@ -167,10 +160,7 @@ def hostile() -> Iterator[tuple[bytes, str]]:
         ("node_feat", None, {"method": LZMA}, f"{method} 14; expected stored or deflated"),
         ("node_feat", short, {"file_size": len(short) + 1800}, "array node_feat is damaged"),
         ("node_feat", npy((10**9, 140), feat), {}, "claims shape (1000000000, 140) "),
-        ("node_config_feat", npy((6, 10**9, 18), feat), {}, "claims shape "),
-        ("node_opcode", npy((2**62,), feat, "|u1"), {}, "claims shape "),
         ("node_feat", npy((5, 140), feat[:-1]), {}, "float32 = 2,800 bytes, but holds 2,799"),
-        ("node_feat", npy((5, 140), feat + bytes(1)), {}, "float32 = 2,800 bytes, but holds 2,801"),
         # node_splits may have any shape that an array can have
         ("node_splits", npy((2**62, 0), descr="<i8"), {}, f"shape {(2**62, 0)}, which no array"),
         # the product is right, so the size is, too
