@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +16,6 @@ from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows, Recipe
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
-from xlarank.models.validation.metrics import objective_value
 
 CARD: Final = "model.json"
 FAMILY: Final = "family"
@@ -97,22 +95,6 @@ class ModelCard:
     @property
     def kind(self) -> Kind:
         return Collection.parse(self.collection).kind
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """Out-of-fold score by graph."""
-        return {graph: metrics["score"] for graph, metrics in self.folds.items()}
-
-    @property
-    def value(self) -> float:
-        """Aggregate of `scores` by which rankers are compared."""
-        return self.value_of(self.scores)
-
-    def value_of(self, scores: Mapping[str, float]) -> float:
-        """Return the aggregate of scores by ``select``; 0 without any."""
-        if not scores:
-            return 0.0
-        return float(objective_value(np.array([*scores.values()]), self.select))
 
     @property
     def known_graphs(self) -> set[str]:

@@ -95,7 +95,7 @@ def train(
     Args:
         collection: collections or patterns; default: all with rows.
         also_from: additional training collections of the same kind.
-        model: ranker, or "auto" for the best out of fold.
+        model: name of the ranker.
         seeds: number of boosters whose scores are averaged.
         rounds: maximum number of boosting rounds; folds choose.
         max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None:

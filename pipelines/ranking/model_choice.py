@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from xlarank.data.collection import Collection, collection_of
 from xlarank.data.errors import CollectionError, ModelError, ParameterError, counted
 from xlarank.data.graph import Graph, GraphLike, Kind, as_graph
@@ -34,6 +36,7 @@ from xlarank.models.stored import (
     shipped_trees,
     trained_collections,
 )
+from xlarank.models.validation.metrics import objective_value
 
 #: What ranks: "trained", "shipped", a collection with a model, the folder of one, or a model.
 ModelFrom: TypeAlias = str | Path | Model
@@ -146,17 +149,18 @@ def best_of(trained: Model) -> Choice:
             return Choice(trained, f"{trained.name}, its trained model", trained)
         why = f"no families were held out to score {trained.name}"
         return Choice(estimate, f"{estimate.name}: {why}", trained)
-    values = {trained.name: card.value}
-    for name, scores in card.others.items():
-        if scores.keys() == card.folds.keys():
-            values[name] = card.value_of(scores)
+    own = {graph: metrics["score"] for graph, metrics in card.folds.items()}
+    values = {}
+    for name, scores in {trained.name: own, **card.others}.items():
+        if scores.keys() == own.keys():
+            values[name] = float(objective_value(np.array([*scores.values()]), card.select))
     models = {trained.name: trained}
     if estimate is not None and estimate.name in values:
         models[estimate.name] = estimate
     if SHIPPED_TREES in values and {*shipped_trees().columns} <= {*trained.columns}:
         models[SHIPPED_TREES] = shipped_trees()
     best, *rest = sorted(models, key=lambda name: -values[name])
-    graphs = counted(len(card.folds), "graph")
+    graphs = counted(len(own), "graph")
     compared = "".join(f"; {name} {values[name]:.3f}" for name in rest)
     reason = f"{best}, {values[best]:.3f} out of fold on {graphs}{compared}"
     return Choice(models[best], reason, trained)

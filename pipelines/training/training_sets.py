@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -61,22 +61,30 @@ class StoredTrainingSet:
         """Manifest of the first split."""
         return next(iter(self.manifests[self.collection].values()))
 
-    def card(self, ranker: str, params: dict[str, Any], *, tuned: bool, select: str) -> ModelCard:
-        """Return the card of a ranker, without rounds and scores."""
+    def card(
+        self,
+        model: Model,
+        rounds: int,
+        folds: dict[str, dict[str, float]],
+        *,
+        tuned: bool,
+        select: str,
+    ) -> ModelCard:
+        """Return the card of a model with its number of rounds and its metrics out of fold."""
         data = self.data.with_also()
         # only kernels whose family is certain; none for layouts
         kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
         return ModelCard(
             collection=str(self.collection),
-            model=ranker,
-            params=params,
-            rounds=0,
+            model=model.name,
+            params=dict(model.params),
+            rounds=rounds,
             tuned=tuned,
             recipe=self.manifest.recipe,
             columns=data.columns,
             trained_on=self.splits,
             also_from=self.also_from,
-            folds={},
+            folds=folds,
             folds_by=self.plan.by,
             target=self.collection.hardware,
             kinds=sorted(kernel_families),

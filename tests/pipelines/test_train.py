@@ -22,7 +22,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models import tuned
-from xlarank.models.losses import DEFAULT, params_of, rankers
+from xlarank.models.losses import params_of
 from xlarank.models.validation.folds import Curves
 from xlarank.models.validation.metrics import METRICS, summarise
 from xlarank.pipelines.training.training_sets import MIN_CONFIGS, read_training_set, training_set_of
@@ -44,7 +44,7 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
     listener = Listener()
     (result,) = run(built, collections=[LAYOUT], seeds=3, seed=5, rounds=30, progress=listener)
     assert listener.jobs == [(f"training {LAYOUT}", 3 + 3)] and listener.ended == 1
-    assert len(listener.notes) == 6 and listener.notes[0].startswith("lambdarank, held out ")
+    assert len(listener.notes) == 6 and listener.notes[0].startswith("held out ")
     model = model_of(built, LAYOUT)
     card = model.card
     assert set(card.folds) == set(TREE[LAYOUT]["train"]) and result.rows == 5 * 22
@@ -99,11 +99,8 @@ def test_one_family_has_no_folds_and_is_left_to_the_time_model_if_measured_on_a_
     (result,) = run(tmp_path / "work", rounds=2, with_valid=True)
     assert result.chosen_by == "default (one family, no folds)"
     assert (result.rounds, result.folds) == (2, {})
-    tile, layout = run(tmp_path / "work", collections=[TILE, collection], model="auto", rounds=3)
-    assert tile.model == DEFAULT
-    assert all("one program family" in result.why for result in (tile, layout))
-    assert (layout.model, layout.rounds) == ("time-trees", 0)
-    assert (layout.importance, layout.note) == ({}, "")
+    (layout,) = run(tmp_path / "work", collections=[collection], model="time-trees", rounds=3)
+    assert (layout.rounds, layout.importance) == (0, {})
     model = model_of(tmp_path / "work", collection)
     assert model.is_time_model and model.card.params["init_score_weight"] == 1
     (result,) = run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)
@@ -120,43 +117,6 @@ def test_tuned_parameters_of_the_collection_are_used(built, fits):
         card = model_of(built, TILE).card
         assert (result.tuned, card.tuned, card.params) == (tuned, tuned, params)
         fits.clear()
-
-
-def scored(scores):
-    """Return a stand-in for `validate_fold` with a score for each ranker."""
-
-    def validate(data, fold, ranker, settings, *rest):
-        if ranker.name in ("xgb-pairwise", "ensemble"):
-            raise ModelError("it needs xgboost", do="install it")
-        score = scores.get(f"{ranker.name} {ranker.kind}", scores.get(ranker.name, 0.1))
-        stages = {data.names[g]: [dict.fromkeys(METRICS, score + g / 100)] for g in fold.scored}
-        return Curves([settings.rounds], stages)
-
-    return validate
-
-
-def test_auto_trains_the_ranker_of_the_best_score_and_says_why(built, monkeypatch):
-    """What cannot run here is left out, and of equals the default is taken."""
-    validate = "xlarank.models.validation.folds.validate_fold"
-    scores = {"time-trees": 0.4, "ranknet": 0.3, "ranknet layout": 0.5}
-    monkeypatch.setattr(validate, scored(scores))
-    save_best(built, model="ranknet", params={"pairs": 3})
-    save_best(built, LAYOUT, model="ranknet", params={"pairs": 3})
-    listener = Listener()
-    layout, tile = run(built, collections=[], model="auto", rounds=2, progress=listener)
-    assert (layout.model, layout.tuned) == ("ranknet", True)
-    assert model_of(built, LAYOUT).card.params["pairs"] == 3
-    assert tile.model == model_of(built, TILE).card.model == "time-trees" and not tile.tuned
-    assert tile.why.startswith(
-        "time-trees 0.415, ranknet (tuned) 0.315, lambdarank 0.115 out of fold; "
-    )
-    assert "xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
-    assert listener.jobs[1] == (f"training {TILE}", 3 * len(rankers()) + 1)
-    assert any(note.startswith("lambdarank, held out ") for note in listener.notes)
-    with pytest.raises(ModelError, match="it needs xgboost"):
-        run(built, model="xgb-pairwise")
-    monkeypatch.setattr(validate, scored({}))
-    assert run(built, model="auto", rounds=2)[0].model == DEFAULT
 
 
 @pytest.mark.slow
@@ -256,7 +216,7 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
             run(trained, collections=[LAYOUT], seeds=2, progress=listener)
         assert listener.ended == 1 and card.read_bytes() == before
     save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000, "init_score_weight": 0.0})
-    message = r"no tree has a split: too few rows .* scores are equal.*tune"
+    message = r"all scores of .* rows\) are equal.*tune"
     with pytest.raises(CollectionError, match=message):
         run(trained, collections=[LAYOUT], may_be_equal=False)
     assert card.read_bytes() == before

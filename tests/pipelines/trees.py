@@ -182,7 +182,7 @@ def train_models(
     with pytest.MonkeyPatch.context() as patch:
         if may_be_equal:
             check = "xlarank.pipelines.train._require_scores_that_differ"
-            patch.setattr(check, lambda training, model: "")
+            patch.setattr(check, lambda training, model: None)
         with shown(progress):
             return train(Workspace(workspace), **settings)
 

@@ -108,9 +108,7 @@ def train(
             "--collection are scored."
         ),
     ] = None,
-    model: Annotated[
-        str, Option(help="Ranker, listed below; auto: the best out of fold.")
-    ] = "lambdarank",
+    model: options.Model = "lambdarank",
     seeds: options.Seeds = 3,
     with_valid: Annotated[
         bool, Option("--with-valid", help="Train on the valid split, too.")
@@ -158,14 +156,11 @@ def _show_trained(results: Sequence[TrainResult]) -> None:
         for result in results
         if not result.skipped
     )
-    list_lines("note", [result.note for result in results if result.note])
     for result in results:
         if result.ranked_by:
             say(f"{result.collection} is ranked by {result.ranked_by}", "bold")
         if result.comparison:
             show_ranking(result.comparison, result.collection)
-        if result.why:
-            say(f"compared: {result.why}")
         if result.fallback:
             say(f"unseen kernel families: {result.fallback}")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
