@@ -48,10 +48,6 @@ _EARLIER_DUMP: Final = (
     "take *before_layout-assignment* of a dump with --xla_dump_hlo_pass_re=layout-assignment, "
     "or *before_optimizations*"
 )
-#: Strings and comments; unterminated ones match to the end of the text.
-_NO_CODE: Final = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL
-)
 _GZIP: Final = b"\x1f\x8b"
 _BYTECODE: Final = b"ML\xefR"
 #: Lines by which text is recognised.
@@ -64,19 +60,6 @@ _INSTRUCTION: Final = re.compile(
 )
 _COMPUTATION: Final = re.compile(
     rb"^[ \t]*+(?:ENTRY )?%?[\w.\-]+ (?:\(.*\) -> .*)?\{[ \t]*$", re.MULTILINE
-)
-#: Attributes that the parser rejects, in its errors, from the inside to the outside.
-_REJECTED: Final = re.compile(
-    r'error: (?:unexpected attribute "|error parsing attribute |Invalid )([\w\-]+)'
-)
-#: Parts of the names of attributes that say something about shapes, layouts, operands or calls.
-_SHAPING: Final = re.compile(
-    "dim|window|slice|pad|shape|layout|calls|called|comput|apply|body|condition|branch|kind|index|"
-    "target|group|alias|select|scatter|control"
-)
-_MAX_DROPPED = 16
-_VALUE_TOKEN: Final = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+"?|[][(){}]|[\s,]|[^][(){}\s,"]++', re.DOTALL
 )
 #: Exit statuses of `_PARSE`.
 _ABSENT = 3
@@ -228,18 +211,14 @@ def parse_program(data: bytes) -> Message:
     if len(modules) > 1:
         raise HloError(f"the file holds {len(modules)} HLO modules", expected="one in a file")
     if modules:  # frameworks write lines around the module
-        return _parse_text(text[modules[0].start() : text.rfind(b"}") + 1 or None])
+        return _parse_text(text[modules[0].start() : text.rfind(b"}") + 1 or None], "HLO text")
     if data.startswith(_BYTECODE) or _MLIR.search(text):
-        module, reason = _run_parser(data if data.startswith(_BYTECODE) else text, "StableHLO")
-        if module is None:
-            got = f"XLA cannot convert this MLIR ({reason[:300]})"
-            raise HloError(got, expected="StableHLO", do=_DUMP)
-        return module
+        return _parse_text(data if data.startswith(_BYTECODE) else text, "StableHLO")
     if _INSTRUCTION.search(text):
         if computation := _COMPUTATION.search(text):  # the parser needs a header above this form
             body = text[computation.start() : text.rfind(b"}") + 1]
-            return _parse_text(b"HloModule program\n\n" + body)
-        return _parse_text(text)
+            return _parse_text(b"HloModule program\n\n" + body, "HLO text")
+        return _parse_text(text, "HLO text")
     do = "copy, unpack or dump it again (PyTorch/XLA: with XLA_SAVE_TENSORS_FMT=hlo)"
     raise NoProgramError(got, expected=_EXPECTED, do=do)
 
@@ -268,69 +247,27 @@ def module_of(message: Message) -> Message:
     return message.module if isinstance(message, messages.ModuleTuningData) else message
 
 
-def _parse_text(text: bytes) -> Message:
-    """Parse HLO text into an ``HloModuleProto``; raises `HloError`.
-
-    Attributes that the parser rejects are left out if they say nothing about shapes or layouts.
-    """
-    for _ in range(_MAX_DROPPED):
-        module, reason = _run_parser(text, "HLO text")
-        if module is not None:
-            return module
-        names = [{"API": "api_version"}.get(name, name) for name in _REJECTED.findall(reason)]
-        shorter = text
-        if names and not any(map(_SHAPING.search, names)):
-            shorter = _without_attribute(text, names[0])
-        if shorter == text:
-            break
-        text = shorter
-    raise HloError(f"XLA cannot parse the text ({reason[:300]})", expected="HLO text of one module")
-
-
-def _without_attribute(text: bytes, name: str) -> bytes:
-    """Remove ``name=value`` from all instructions; strings and comments are left alone."""
-    attribute = rb"(?P<before>,\s*+|(?<![\s,])\s++|(?<=\{))" + re.escape(name.encode()) + rb"="
-    kept = []
-    end = 0
-    for match in re.finditer(_NO_CODE.pattern + rb"|" + attribute, text, re.DOTALL):
-        if match["before"] is None or match.start() < end:
-            continue
-        kept.append(text[end : match.start()])
-        end = _value_end(text, match.end())
-        if not match["before"]:  # the first in its braces: the separator follows
-            end += len(text[end : end + 2]) - len(text[end : end + 2].lstrip(b", "))
-    return b"".join(kept) + text[end:]
-
-
-def _value_end(text: bytes, start: int) -> int:
-    """Return the end of an attribute's value: the first comma, space or closing bracket outside."""
-    depth = 0
-    for token in _VALUE_TOKEN.finditer(text, start):
-        if depth == 0 and (token[0] in (b",", b"}", b")") or token[0].isspace()):
-            return token.start()
-        depth += (token[0] in (b"(", b"[", b"{")) - (token[0] in (b")", b"]", b"}"))
-    return len(text)
-
-
-def _run_parser(data: bytes, form: str) -> tuple[Message | None, str]:
-    """Return the ``HloModuleProto`` of HLO text or StableHLO, or the reason why there is none.
-
-    Raises `HloError` if the parser is not installed.
+def _parse_text(data: bytes, form: str) -> Message:
+    """Return the ``HloModuleProto`` of HLO text or StableHLO; raises `HloError`, also if the parser
+    is not installed.
     """
     command = [sys.executable, "-P", "-c", _PARSE, form, *_PARSERS]
     try:
         parser = subprocess.run(command, input=data, capture_output=True, timeout=600, check=False)
         if parser.returncode == 0:
-            return messages.HloModuleProto.FromString(parser.stdout), ""
+            return messages.HloModuleProto.FromString(parser.stdout)
+        reason = f"its parser ended with {parser.returncode}, out of memory or by a crash"
     except (subprocess.TimeoutExpired, DecodeError) as error:
-        return None, str(error)
+        raise HloError(f"XLA cannot parse this {form} ({error})", do=_DUMP) from error
     if parser.returncode == _ABSENT:
         got = f"this is {form}, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
         do = f"pip install 'xlarank[hlo]', or {_DUMP}"
         raise HloError(got, expected="a binary dump, which needs nothing", do=do)
     if parser.returncode == _REFUSED:
-        return None, " ".join(parser.stdout.decode(errors="replace").split())
-    return None, f"its parser ended with {parser.returncode}, out of memory or by a crash"
+        reason = " ".join(parser.stdout.decode(errors="replace").split())
+    expected = "one program, as this version of jaxlib writes it"
+    do = f"update jaxlib, or {_DUMP}"
+    raise HloError(f"XLA cannot parse this {form} ({reason[:300]})", expected=expected, do=do)
 
 
 def _has_program(module: Message) -> bool:
