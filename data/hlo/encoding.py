@@ -280,30 +280,27 @@ def shape_text(shape: Message) -> str:
 
 def unexpressed(module: Message) -> tuple[str, ...]:
     """Describe the parts of a module that the format cannot express, with counts by name."""
-    opcodes = list[str]()
-    types = list[str]()
-    narrow = list[str]()
-    ranks = list[str]()
-    for _, node in instructions(module):
-        if node.opcode not in OPCODE:
-            opcodes.append(node.opcode)
-        name = element_type(node.shape.element_type)
-        if name in _SUBSTITUTES:
-            narrow.append(name)
-        elif name not in ELEMENT_BYTES:
-            types.append(name)
-        if (rank := len(node.shape.dimensions)) > MAX_RANK:
-            ranks.append(str(rank))
+    nodes = [node for _, node in instructions(module)]
+    types = [element_type(node.shape.element_type) for node in nodes]
+    ranks = [len(node.shape.dimensions) for node in nodes]
     lost = "written without the others and without a layout"
     unknown = {
-        "opcodes that the format does not know, written as unknown": opcodes,
-        "element types that the format does not know, written as none": types,
-        "integers of less than 8 bits, written as s8 or u8 with their bytes": narrow,
-        f"tensors of more than {MAX_RANK} dimensions, {lost}": ranks,
+        "opcodes that the format does not know, written as unknown": [
+            node.opcode for node in nodes if node.opcode not in OPCODE
+        ],
+        "element types that the format does not know, written as none": [
+            name for name in types if name not in ELEMENT_BYTES and name not in _SUBSTITUTES
+        ],
+        "integers of less than 8 bits, written as s8 or u8 with their bytes": [
+            name for name in types if name in _SUBSTITUTES
+        ],
+        f"tensors of more than {MAX_RANK} dimensions, {lost}": [
+            str(rank) for rank in ranks if rank > MAX_RANK
+        ],
     }
     notes = []
-    sharding = [node.sharding.tile_assignment_dimensions for _, node in instructions(module)]
-    if (devices := max(map(math.prod, sharding))) > 1:
+    devices = max(math.prod(node.sharding.tile_assignment_dimensions) for node in nodes)
+    if devices > 1:
         notes.append(f"the program is sharded over {devices} devices, and taken whole on one chip")
     for phrase, values in unknown.items():
         counts = Counter(sorted(values)).most_common(20)

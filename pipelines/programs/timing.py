@@ -41,16 +41,15 @@ def time_programs(
     """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
     ``minutes`` are over, loading not counted.
 
-    ``known`` rounds of exactly these programs count; ``keep`` receives the new ones. The number of
-    rounds is unknown, so progress counts the rounds until the next comparison of the order.
+    ``known`` rounds of exactly these programs count; ``keep`` receives the new ones.
     """
     rounds = [times for times in known if times.keys() == programs.keys()]
     if _settled(rounds, min_rounds):
         return Timings(rounds)
-    planned = max(min_rounds, (len(rounds) // _INTERVAL + 1) * _INTERVAL)
     title = f"loading {len(programs)} programs, then measuring rounds"
+    planned = len(programs) + max(1, min_rounds - len(rounds))
     with (
-        steps_of(title, len(programs) + planned - len(rounds)) as step,
+        steps_of(title, planned) as step,
         closing(compiler.measure(plain, programs, seed=seed, done=len(rounds), step=step)) as made,
     ):
         end = None
@@ -58,13 +57,10 @@ def time_programs(
             end = end or time.monotonic() + 60 * minutes  # loading does not count
             rounds.append(times)
             keep(times)
-            is_settled = _settled(rounds, min_rounds)
-            more = 0
-            if len(rounds) == planned and not is_settled:
-                more = _INTERVAL
-                planned += more
-            step(f"round {len(rounds)}", more=more)
-            if is_settled or time.monotonic() > end:
+            is_last = _settled(rounds, min_rounds) or time.monotonic() > end
+            is_more = len(rounds) >= min_rounds and not is_last  # one more, at least
+            step(f"round {len(rounds)}", more=int(is_more))
+            if is_last:
                 break
     if len(rounds) < _LEAST:
         got = f"{counted(len(rounds), 'round')} of measurements in {minutes:g} minutes"

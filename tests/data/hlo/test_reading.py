@@ -24,7 +24,6 @@ from xlarank.data.writing import write_graph
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
 ELIDED = TEXT.replace("parameter(0)", "constant({...})")
-TANH = TEXT.replace("ROOT p", "a").replace("\n}", "\n  ROOT r = f32[8,128]{1,0} tanh(a)\n}")
 WHOLE = HloProto(hlo_module=matmul_module())
 
 
