@@ -59,14 +59,13 @@ class SlotRows:
         layout, key: the full layout, ``(T, 6)``, and its `layout_key`.
         minor: size of the minor-most dimension, 0 for none.
         now, default: `tensor_physics` under the full and the default layout.
-        total_bytes, bytes_of_class: bytes of the slot in all nodes, and in the nodes of each
-            coarse class, at least 1.
+        node_bytes, total_bytes: ``(K,)`` bytes of the slot in each node, and their sum, at least 1.
     """
 
     def __init__(self, context: LayoutContext, number: int) -> None:
         node_tensor = context.slot_tensor[:, number]
         node = context.type_configurable
-        node_bytes = np.where(node_tensor >= 0, context.bytes[node_tensor], 0.0)
+        self.node_bytes = np.where(node_tensor >= 0, context.bytes[node_tensor], 0.0)
         tensor = node_tensor[node]
         present = (tensor >= 0)[:, None]
         dims = np.where(present, context.dims[tensor], 0)
@@ -75,7 +74,7 @@ class SlotRows:
         columns = slice(MAX_RANK * number, MAX_RANK * (number + 1))
         rows = context.table.rows[context.type_row, columns].astype(np.int64)
         layout = np.where(present, rows, -1)
-        self.bytes: Floats = node_bytes[node]
+        self.bytes: Floats = self.node_bytes[node]
         self.is_set = layout[:, 0] >= 0
         self.layout = tensors.complete_layout(layout, default)
         self.key = layout_key(self.layout)
@@ -87,9 +86,7 @@ class SlotRows:
         self.contiguity = tensors.contiguity(dims, self.layout, default)
         self.now = tensor_physics(dims, self.layout, element)
         self.default = tensor_physics(dims, default, element)
-        self.total_bytes = max(1.0, float(node_bytes.sum()))
-        by_class = np.bincount(context.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
-        self.bytes_of_class = np.maximum(by_class, 1.0)
+        self.total_bytes = max(1.0, float(self.node_bytes.sum()))
 
 
 class LayoutContext(ProgramContext):
@@ -101,13 +98,11 @@ class LayoutContext(ProgramContext):
         configurable_index: ``(nodes,)`` index of each node among the configurable ones, -1 for
             others.
         configurable_class, coarse_class: ``(K,)`` index into `OPCODE_CLASSES` and `COARSE_CLASSES`.
-        nodes_of_class: ``(4,)`` configurable nodes of each coarse class, at least 1.
         slot_tensor: ``(K, 3)`` the node whose output each slot lays out; -1 for none.
         roles: ``(K, 3, 6)`` role of each dimension of each slot's tensor (`slot_roles`).
         signature: ``(K,)`` equal for nodes of one opcode whose tensors are equal: shapes, element
             types, default layouts and roles.
-        type_row, type_configurable, type_coarse_class: ``(T,)`` first row of each type, its node
-            and coarse class.
+        type_row, type_configurable: ``(T,)`` first row of each type, and its node.
         row_type: ``(R,)`` type of each row.
     """
 
@@ -127,8 +122,6 @@ class LayoutContext(ProgramContext):
         self.configurable_class = self.opcode_class[nodes]
         # The last is "other".
         self.coarse_class = np.minimum(self.configurable_class, len(COARSE_CLASSES) - 1)
-        counts = np.bincount(self.coarse_class, minlength=len(COARSE_CLASSES))
-        self.nodes_of_class = np.maximum(counts, 1.0)
         table = graph.table if graph.configs else None
         self.slot_tensor: NodeIndex = slot_tensors(self, nodes, table)
         self.roles = slot_roles(self, self.slot_tensor)
@@ -146,7 +139,6 @@ class LayoutContext(ProgramContext):
         types = np.unique(type_key, return_index=True, return_inverse=True)
         _, self.type_row, self.row_type = types
         self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
-        self.type_coarse_class = self.coarse_class[self.type_configurable]
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:

@@ -225,13 +225,13 @@ def dimension_roles(context: LayoutContext) -> BatchFunction:
     parts: list[tuple[NDArray[Any], float]] = []
     for kind, position, slot, role in _ROLE_COLUMNS:
         rows = context.slots[slot]
-        coarse = COARSE_CLASSES.index(kind)
+        members = context.coarse_class == COARSE_CLASSES.index(kind)
         dimension = rows.layout[:, list(POSITIONS).index(position)]
         roles = context.roles[context.type_configurable, LAYOUT_SLOTS.index(slot), dimension]
-        fits = (context.type_coarse_class == coarse) & (dimension >= 0)
+        fits = members[context.type_configurable] & (dimension >= 0)
         fits &= roles == CLASS_ROLES[kind].index(role)
-        parts.append((fits, context.nodes_of_class[coarse]))
-        parts.append((fits * rows.bytes, rows.bytes_of_class[coarse]))
+        parts.append((fits, max(1, members.sum())))
+        parts.append((fits * rows.bytes, max(1.0, rows.node_bytes[members].sum())))
     return shares(parts)
 
 
