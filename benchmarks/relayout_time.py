@@ -2,8 +2,8 @@
 
     python -m benchmarks.relayout_time --data-root D [--collection C]...
 
-Prints Kendall's tau of every labelled graph of train and valid, over its distinct configurations
-and with equal estimates in random order, and the mean of each collection.
+Prints Kendall's tau of every labelled graph of train and valid, as `evaluate` does, and the mean of
+each collection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.relayout_blocks import TIME
-from xlarank.models.validation.metrics import kendall_tau
+from xlarank.models.validation.metrics import graph_metrics
 
 
 def formula_tau(file: GraphFile) -> float | None:
@@ -26,11 +26,12 @@ def formula_tau(file: GraphFile) -> float | None:
     hardware = copy_hardware(file.collection.hardware)
     if hardware is None:
         return None
-    rows = assemble(read_graph(file.path, "layout"), hardware, [TIME]).measured()
-    if not rows.rankable:
+    graph = read_graph(file.path, "layout")
+    rows = assemble(graph, hardware, [TIME])
+    if not rows.measured().rankable:
         return None
     times = rows.matrix()[:, rows.columns.index(TIME)].astype(np.float64)
-    return float(kendall_tau(times, rows.row_cost))
+    return graph_metrics("layout", times[graph.group], graph.cost, graph.group)["tau"]
 
 
 def main() -> None:
