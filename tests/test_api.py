@@ -428,34 +428,3 @@ def test_progress_is_printed_on_request(tmp_path, capsys):
     finally:
         xlarank.show_progress(False)
     assert capsys.readouterr().out.endswith("building features: 15 of 15\n")
-
-
-WITHOUT = """
-import sys
-for name in ("rich", "typer", "google", "google.protobuf", "optuna", "sklearn", "jax"):
-    sys.modules[name] = None
-import xlarank
-from pathlib import Path
-sample, work = xlarank.SAMPLE, Path(sys.argv[1])
-tiles = {"collection": "tile:cpu"}
-xlarank.show_progress()
-xlarank.build_features(sample, work, **tiles)
-print(xlarank.train(work, seeds=1, rounds=5, threads=1))
-rows = xlarank.load_rows(work)
-print(xlarank.cross_validate(rows, xlarank.GraphRanker(n_estimators=5, n_jobs=1)))
-print(xlarank.evaluate(work))
-kernel = sample / "npz/tile/cpu/valid/bmm_tb__a.npz"
-print(xlarank.rank(kernel, work), xlarank.explain(kernel, work))
-scores = rows.with_columns(score=1.0)
-print(xlarank.submit(work / "submission.csv", work, scores=scores, **tiles))
-print(xlarank.check_submission(work / "submission.csv", data_root=sample, **tiles))
-"""
-
-
-@pytest.mark.slow
-def test_a_notebook_needs_none_of_what_kaggle_lacks(tmp_path):
-    """Kaggle's image has neither rich nor typer; imports of other extras are lazy, too."""
-    words = [sys.executable, "-c", WITHOUT, str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("15 test graphs, 0 problems>\n")

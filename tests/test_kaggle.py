@@ -71,7 +71,8 @@ def execute(place, working, code, **settings):
     names = {"WORK": place / working / "xlarank", "INPUT": place / "input"}
     names |= {"EARLIER": place / "none", "OTHER": place / "none"} | settings
     first = ["import sys", "from pathlib import Path"]
-    first += [f"sys.modules[{name!r}] = None" for name in ("rich", "typer", "google.protobuf")]
+    lacking = ("rich", "typer", "google.protobuf", "optuna", "jax")
+    first += [f"sys.modules[{name!r}] = None" for name in lacking]
     first += [f"sys.path.insert(0, {str(code)!r})"]
     first += [f"{name} = Path({str(path)!r})" for name, path in names.items()]
     first += ["COLLECTION = 'layout:cpu:random'", "MAX_CONFIGS = {'layout:*': 20, 'tile:*': 20}"]
