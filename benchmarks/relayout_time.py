@@ -17,7 +17,7 @@ from xlarank.data.collection import GraphFile, find_data_root, graph_files
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.hardware import copy_hardware
-from xlarank.features.layout.relayout_blocks import TIME
+from xlarank.features.layout.relayout_quantities import TIME
 from xlarank.models.validation.metrics import graph_metrics
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from xlarank.data.graph import Kind
 from xlarank.features import listwise
 from xlarank.features.block import Block, Scope
-from xlarank.features.layout import change, copies, padding, relayout_blocks
+from xlarank.features.layout import change, copies, padding, relayout_quantities
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, tpu_time
 
@@ -41,7 +41,7 @@ BLOCKS: Final[tuple[Block, ...]] = (
     padding.minor_sizes,
     padding.violation,
     padding.estimated_time,
-    relayout_blocks.relayout_costs,
+    relayout_quantities.relayout_costs,
     listwise.copy_ranks,
     bounds.tile_bounds,
     bounds.tile_counts,

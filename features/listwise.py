@@ -13,7 +13,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Cause, block, layout_block
 from xlarank.features.layout.aggregation import Batch, BatchFunction, max_nodes, sum_nodes
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.relayout_blocks import TIME
+from xlarank.features.layout.relayout_quantities import TIME
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.tensors import Floats
 

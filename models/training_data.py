@@ -15,7 +15,7 @@ from xlarank.data.families import program_family
 from xlarank.data.graph import Kind
 from xlarank.data.hardware import GPUS, TPUGRAPHS
 from xlarank.features.layout.padding import FASTEST, OVER_FASTEST, TIMES
-from xlarank.features.layout.relayout_blocks import TIME
+from xlarank.features.layout.relayout_quantities import TIME
 from xlarank.features.rows import GraphRows, graph_generator
 from xlarank.features.tile.bounds import tile_inner
 from xlarank.features.tile.tpu_time import tpu_time

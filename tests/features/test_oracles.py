@@ -23,7 +23,7 @@ from tests.graphs import Arrays, examples
 from xlarank.data.schema import OPCODE
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.relayout_blocks import relayout_costs
+from xlarank.features.layout.relayout_quantities import relayout_costs
 from xlarank.features.layout.tied_nodes import tied_nodes
 from xlarank.features.listwise import copy_ranks
 from xlarank.features.program.program_context import CLASS_OF_OPCODE, OPCODE_CLASSES

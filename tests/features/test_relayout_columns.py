@@ -22,8 +22,12 @@ from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import element_order
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.layout.relayout_blocks import TIME, relayout_costs
-from xlarank.features.layout.relayout_quantities import QUANTITIES, relayout_quantities
+from xlarank.features.layout.relayout_quantities import (
+    QUANTITIES,
+    TIME,
+    relayout_costs,
+    relayout_quantities,
+)
 from xlarank.features.listwise import copy_ranks
 from xlarank.features.rows import Recipe
 
@@ -103,7 +107,7 @@ def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch
     names = ("layout:cpu:random", "layout:xla:random")
     cpu, xla = (Collection.parse(name).hardware for name in names)
     priced = assemble(read_graph(MLP), cpu)
-    monkeypatch.setattr("xlarank.features.layout.relayout_blocks.relayout_quantities", None)
+    monkeypatch.setattr("xlarank.features.layout.relayout_quantities.relayout_quantities", None)
     plain = assemble(read_graph(MLP), xla)
     assert plain.columns == priced.columns
     at = [plain.columns.index(name) for name in relayout_costs.columns]
