@@ -35,9 +35,6 @@ class Interval:
     whole: bool = False
     log: bool = False
 
-    def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}"
-
     def __call__(self, name: str, value: Any) -> Any:
         number: Any = numbers.Integral if self.whole else numbers.Real
         high = min(self.high, INT_MAX) if self.whole else self.high
@@ -60,9 +57,6 @@ class OneOf:
     """Check of a value against ``choices``, and its categorical distribution in studies."""
 
     choices: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return " | ".join(map(str, self.choices))
 
     def __call__(self, name: str, value: Any) -> Any:
         for choice in self.choices:
@@ -127,11 +121,6 @@ def complete_params(
             value = spec.complete(kind, value)
         values[name] = value if spec.check is None else spec.check(name, value)
     return values
-
-
-def space_of(specs: Specs) -> dict[str, str]:
-    """Return the values that studies search, as text by parameter."""
-    return {name: str(spec.search) for name, spec in specs.items() if spec.search is not None}
 
 
 def suggest_params(specs: Specs, trial: optuna.trial.BaseTrial) -> dict[str, Any]:

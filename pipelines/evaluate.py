@@ -10,6 +10,7 @@ import numpy as np
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, naming, reasons
+from xlarank.data.families import program_family
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
@@ -21,7 +22,6 @@ from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import Evaluation, add_metrics, graphs_to_score
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.score_files import Scores
-from xlarank.pipelines.support.verdicts import count_unseen, known_families
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
 
 
@@ -168,13 +168,15 @@ def _overlap_notes(model: Model, collection: Collection, graphs: Set[str]) -> li
     card = model.require_card()
     seen = len(card.known_graphs & graphs)
     source = card.collection
-    related = len(graphs) - count_unseen(model, graphs)
+    families = {program_family(name) for name in card.known_graphs}
+    related = sum(program_family(name) in families for name in graphs)
     if model.rule is not None or not graphs:  # nothing was learned, or nothing scored
         return []
     if source != str(collection):
         known = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
         return [f"{collection}: {model.title} was trained on {known}"]
-    return [f"{collection}: {known_families(related, len(graphs))}"] if related else []
+    of_families = f"{related} of {counted(len(graphs), 'graph')} of known families"
+    return [f"{collection}: the model was trained on {of_families}"] if related else []
 
 
 def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Collection, Path]:

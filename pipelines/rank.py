@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,27 +91,6 @@ def rank_folder(
     return rankings, broken
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """A configuration with its rank.
-
-    Attributes:
-        rank: from 1, among distinct configurations.
-        configuration: id in the file; the first of identical configurations.
-        runtime_ns: None if not measured.
-        speedup: as in `Ranking`; None if unknown.
-        estimated_ns: runtime predicted by the model; None if it only ranks.
-    """
-
-    rank: int
-    configuration: int
-    score: float
-    runtime_ns: int | None
-    identical: list[int]
-    speedup: float | None = None
-    estimated_ns: float | None = None
-
-
 class Ranking(Table):
     """The configurations of a graph, ranked by a model's scores of its rows.
 
@@ -190,25 +168,28 @@ class Ranking(Table):
 
         return explain_graph(self.data, self.model, self.target, config=config, against=against)
 
-    def best(self, top: int | None = None) -> list[Ranked]:
-        """Return the first ``top`` distinct configurations (all by default), each with its
-        duplicates.
+    def best(self, top: int | None = None) -> list[dict[str, Any]]:
+        """Return the first ``top`` distinct configurations (all by default).
+
+        Values of each: ``rank``, from 1; ``configuration``, the first of the ``identical`` ones;
+        ``score``, ``runtime_ns``, ``speedup`` and ``estimated_ns``, None if unknown.
         """
         duplicates: dict[int, list[int]] = {}
         for config in self.order:
             duplicates.setdefault(int(self.same_as[config]), []).append(int(config))
-        return [
-            Ranked(
-                rank,
-                config,
-                float(self.scores[config]),
-                self._runtime_of(config),
-                identical,
-                speedup=self._speedup_of(config),
-                estimated_ns=None if self.estimated is None else float(self.estimated[config]),
-            )
-            for rank, (config, *identical) in enumerate(list(duplicates.values())[:top], start=1)
-        ]
+        rows = []
+        for rank, (config, *identical) in enumerate([*duplicates.values()][:top], start=1):
+            row = {
+                "rank": rank,
+                "configuration": config,
+                "score": float(self.scores[config]),
+                "runtime_ns": self._runtime_of(config),
+                "identical": identical,
+                "speedup": self._speedup_of(config),
+                "estimated_ns": None if self.estimated is None else float(self.estimated[config]),
+            }
+            rows.append(row)
+        return rows
 
     def ties(self, top: int | None = None) -> list[NDArray[np.intp]]:
         """Return the configurations with each score, the first ``top`` scores or all."""
@@ -275,7 +256,7 @@ class Ranking(Table):
             "order": self.order.tolist(),
             "scores": self.scores.tolist(),
             "estimated_ns": None if self.estimated is None else self.estimated.tolist(),
-            "best": [asdict(entry) for entry in self.best(top)],
+            "best": self.best(top),
             "metrics": self.metrics,
             "speedups": self.speedups,
         }
@@ -310,6 +291,6 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
         writer.writeheader()
         for name, ranking in rankings.items():
             for entry in ranking.best():
-                identical = ";".join(map(str, entry.identical))
-                row = {"graph": name, "model": ranking.ranked_by, **vars(entry)}
+                identical = ";".join(map(str, entry["identical"]))
+                row = {"graph": name, "model": ranking.ranked_by, **entry}
                 writer.writerow(row | {"identical": identical})

@@ -19,7 +19,7 @@ from xlarank.data.errors import CollectionError, ModelError, require_ranges
 from xlarank.data.workspace import Workspace
 from xlarank.models.losses import DEFAULT, params_of, specs_of
 from xlarank.models.model import Model
-from xlarank.models.params import space_of, suggest_params
+from xlarank.models.params import suggest_params
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.tuned import save_best, tuned_members
 from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, rungs_of
@@ -192,7 +192,7 @@ class Objective:
     def defaults(self) -> dict[str, Any]:
         """Default values of the parameters that are searched."""
         params = params_of(self.model, self.training.kind)
-        return {name: params[name] for name in space_of(specs_of(self.model))}
+        return {name: params[name] for name, spec in specs_of(self.model).items() if spec.search}
 
     def __call__(self, trial: optuna.Trial) -> float:
         params = suggest_params(specs_of(self.model), trial)

@@ -159,9 +159,7 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
         case OSError():
             return f"{names} cannot be read ({error.strerror or error})"
         case MemoryError():
-            if len(files) == 1:
-                return f"{names} does not fit into memory; run again with `jobs=1`"
-            return f"{names} do not fit into memory together; run again with `jobs=1`"
+            return f"no memory for {names}; run again with `jobs=1`"
         # matched by name, because Dask is optional
         case _ if type(error).__name__ == "KilledWorker":
             died = error.allowed_failures + 1  # type: ignore[attr-defined]

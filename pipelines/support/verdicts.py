@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import counted
-from xlarank.data.families import program_family
-from xlarank.models.model import Model
 from xlarank.models.validation.metrics import bootstrap_interval
 from xlarank.pipelines.support.baselines import (
     RANDOM,
@@ -79,23 +76,6 @@ def comparison_cells(
         cells["@5"] = f"{row['slowdown@5']['mean']:.3f}"
         table.append(cells)
     return table
-
-
-def count_unseen(model: Model, names: Iterable[str]) -> int:
-    """Count the graphs of families outside the training set of a model."""
-    known = {program_family(name) for name in model.require_card().known_graphs}
-    return sum(program_family(name) not in known for name in names)
-
-
-def known_families(related: int, graphs: int) -> str:
-    """Say how many graphs are of families in the training set of a model.
-
-    >>> known_families(1, 1), known_families(0, 2)
-    ('1 of 1 graph is of a family in the training set of the model', '0 of 2 graphs are of \
-families in the training set of the model')
-    """
-    one = "is of a family" if related == 1 else "are of families"
-    return f"{related} of {counted(graphs, 'graph')} {one} in the training set of the model"
 
 
 def verdict(rankings: Rankings, ranker: str = "") -> str:

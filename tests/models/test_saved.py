@@ -318,4 +318,4 @@ def test_tiles_that_the_shipped_model_never_saw_are_ranked_with_times(tmp_path):
         )
         < 0.2
     )
-    assert first.best(1)[0].estimated_ns == first.estimated[first.order[0]]
+    assert first.best(1)[0]["estimated_ns"] == first.estimated[first.order[0]]

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,12 +55,12 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(path, shared_trained
     assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)
     assert ranking.metrics == graph_metrics("layout", score, graph.cost, graph.group)
     best = ranking.best()
-    assert [entry.rank for entry in best] == list(range(1, 23))
-    repeats = {entry.configuration: entry.identical for entry in best}
+    assert [entry["rank"] for entry in best] == list(range(1, 23))
+    repeats = {entry["configuration"]: entry["identical"] for entry in best}
     assert sorted(repeats) == list(range(22)) and repeats.pop(0) == [22, 23]
     assert not any(repeats.values())
-    scores = [ranking.scores[entry.configuration] for entry in best]
-    assert [entry.score for entry in best] == scores == sorted(scores)
+    scores = [ranking.scores[entry["configuration"]] for entry in best]
+    assert [entry["score"] for entry in best] == scores == sorted(scores)
     assert ranking.best(3) == best[:3] and ranking.best(100) == best
 
 
@@ -76,12 +76,12 @@ def test_every_view_shows_own_runtimes_and_speedups_by_the_least_of_the_repeats(
     assert isinstance(ranking, xlarank.Ranking)
     of_graph = xlarank.rank(xlarank.read_graph(path), shared_trained, **named)
     assert ranking.order.tolist() == of_graph.order.tolist()
-    best = {entry.configuration: entry for entry in ranking.best()}
+    best = {entry["configuration"]: entry for entry in ranking.best()}
     default = best[0]
-    assert (default.runtime_ns, default.speedup) == (5_000_000, 1.0)
-    assert default.identical == [22, 23]
-    assert best[1].speedup == pytest.approx(3_000_000 / arrays["config_runtime"][1])
-    assert asdict(default) in ranking.as_json()["best"]
+    assert (default["runtime_ns"], default["speedup"]) == (5_000_000, 1.0)
+    assert default["identical"] == [22, 23]
+    assert best[1]["speedup"] == pytest.approx(3_000_000 / arrays["config_runtime"][1])
+    assert default in ranking.as_json()["best"]
     assert ranking.explain(0, 5).runtime_ns == (5_000_000, arrays["config_runtime"][5])
     table = ranking.to_polars()
     assert table.columns == ["rank", "configuration", "score", "same_as", "runtime_ns", "speedup"]
@@ -161,8 +161,8 @@ def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
     arrays["config_runtime_normalizers"][:] = 500
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays), TILE)
     best = ranking.best(5)
-    speedups = [entry.speedup for entry in best]
-    runtimes = arrays["config_runtime"][[entry.configuration for entry in best]]
+    speedups = [entry["speedup"] for entry in best]
+    runtimes = arrays["config_runtime"][[entry["configuration"] for entry in best]]
     assert speedups == pytest.approx(500 / runtimes)
     assert ranking.speedups == pytest.approx({"speedup@1": speedups[0], "speedup@5": max(speedups)})
     assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
@@ -172,18 +172,18 @@ def test_speedup_over_the_compilers_own_choice(shared_trained, tmp_path):
 
 def test_without_labels_or_default(shared_tree, shared_trained, tmp_path):
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "test", "sort__a"))
-    assert ranking.metrics is None and {entry.runtime_ns for entry in ranking.best()} == {None}
+    assert ranking.metrics is None and {entry["runtime_ns"] for entry in ranking.best()} == {None}
     assert ranking.to_polars()["runtime_ns"].null_count() == 24
     value = json.loads(json.dumps(ranking.as_json(4), allow_nan=False))
     assert value["order"] == ranking.order.tolist()
-    assert value["best"] == [asdict(entry) for entry in ranking.best(4)]
+    assert value["best"] == ranking.best(4)
     lone = run(shared_trained, save_npz(tmp_path / "lone.npz", tile_graph(0, configs=1)), TILE)
     assert (lone.order.tolist(), lone.metrics) == ([0], None)
     arrays = layout_graph(71)
     arrays["node_config_feat"][:, 1] = layout_row(output=(0, 1))  # no configuration sets nothing
     ranking = run(shared_trained, save_npz(tmp_path / "b.npz", arrays), LAYOUT)
     assert ranking.metrics is not None and ranking.speedups is None
-    assert ranking.best(1)[0].speedup is None
+    assert ranking.best(1)[0]["speedup"] is None
 
 
 def test_the_trained_model_is_that_of_the_collection_or_of_the_folder(
@@ -258,7 +258,7 @@ def test_what_ships_needs_no_workspace_and_tiles_of_tpus_are_ranked_by_trees(tmp
     absent = tmp_path / "absent"
     ranking = run(absent, tile, "tile:xla", model_from=None)
     assert (ranking.ranked_by, ranking.collection) == (SHIPPED_TREES, None)
-    times = [entry.estimated_ns for entry in ranking.best()]
+    times = [entry["estimated_ns"] for entry in ranking.best()]
     assert times == sorted(times, key=float)
     assert times[0] == ranking.as_json(1)["best"][0]["estimated_ns"]
     assert ranking.as_json()["scores"] == ranking.scores.tolist()
@@ -293,7 +293,7 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     alone = run(shared_trained, folder / "delta__a.npz")
     write_rankings(tmp_path / "out.csv", rankings)
     first = pl.read_csv(tmp_path / "out.csv").filter(graph="delta__a")
-    expected = [(entry.configuration, entry.score) for entry in alone.best()]
+    expected = [(entry["configuration"], entry["score"]) for entry in alone.best()]
     assert first["configuration", "score"].rows() == expected
     write_rankings(tmp_path / "out.csv", {"caf\udce9": alone})
     assert r"caf\udce9" in (tmp_path / "out.csv").read_text(), "all UTF-8"
@@ -458,7 +458,7 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
     assert set(pl.read_csv(tmp_path / "out.csv")["model"]) == {"estimated time"}
     assert ranking.metrics["tau"] > 0.5
     measured = ranking.runtime[0]
-    assert 0.5 < ranking.best(1)[0].estimated_ns / measured < 2, "nanoseconds of a data sheet"
+    assert 0.5 < ranking.best(1)[0]["estimated_ns"] / measured < 2, "nanoseconds of a data sheet"
     last = int(ranking.order[-1])
     parts = explain(work, GPU_GRAPH, config=0, against=last)
     spared = sum(copy.nanoseconds for copy in parts.copies_against)
@@ -470,7 +470,9 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
     assert times == sorted(times, reverse=True)
     assert {*parts.columns} == {"relayout__time__log"}
     difference = sum(node.nanoseconds for node in parts.nodes)
-    times = {entry.configuration: entry.estimated_ns for entry in ranking.best(len(ranking.order))}
+    times = {
+        entry["configuration"]: entry["estimated_ns"] for entry in ranking.best(len(ranking.order))
+    }
     assert difference == pytest.approx(times[0] - times[last], rel=1e-4)
     assert parts.estimated_ns == (times[0], times[last])
     of_tpu = SAMPLE / "npz/tile/tpu-estimate/valid/otherconvolutions__k04_4aac514ba348.npz"

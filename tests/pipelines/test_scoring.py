@@ -398,8 +398,8 @@ def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_p
     ranking = rank(work, path, model_from="trained")
     assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
     assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
-    without_runtime = [entry for entry in ranking.best() if entry.runtime_ns is None]
-    assert sorted(entry.configuration for entry in without_runtime) == unmeasured
+    without_runtime = [entry for entry in ranking.best() if entry["runtime_ns"] is None]
+    assert sorted(entry["configuration"] for entry in without_runtime) == unmeasured
 
 
 KERNELS = {
@@ -460,7 +460,7 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
         path = graph_path(SAMPLE, TILE, "test", name)
         best = rank(workspace, path, model_from="trained").best(5)
         listed = trees.read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"]
-        assert listed == [entry.configuration for entry in best]
+        assert listed == [entry["configuration"] for entry in best]
     score = run(workspace.root, collections=[TILE], model_from="trained").report[TILE]["score"][
         "graphs"
     ]["expsum__b"]

@@ -198,7 +198,7 @@ def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
         row = {
             "graph": name,
             ">configurations": f"{len(ranking.order):,}",
-            "best": ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5))),
+            "best": ", ".join(str(entry["configuration"]) for entry in ranking.best(min(top, 5))),
             ">tau": f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-",
             ">speedup@1": first,
             ">speedup@5": five,
