@@ -65,7 +65,3 @@ def placed():
     """Return a function with the shardings of pasted advice, which name a device."""
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     return jax.jit(jnp.tanh, in_shardings=sharding), _arrays((8,))
-
-
-def nothing():
-    return 3

@@ -1,6 +1,5 @@
 """Advice with a fake compiler: what is compiled when, what is kept, what is printed."""
 
-import gzip
 import json
 import sys
 from contextlib import nullcontext
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.data.hlo.programs import instruction, matmul_module
+from tests.data.hlo.programs import instruction, matmul_module, saved
 from tests.schema import validate
 from xlarank.cli.console import plain_values
 from xlarank.cli.programs import _show_advice
@@ -228,15 +227,8 @@ def test_the_advice_of_another_program_is_never_overwritten(compiler, tmp_path):
 
 
 def test_a_file_may_have_any_name(compiler, tmp_path):
-    for name, expected in (
-        ("my step (1).hlo.pb", "my_step_1_"),
-        ("-x.pb", "x"),
-        (".pb", "pb"),
-        ("é\n.hlo.pb.gz", "é_"),
-    ):
-        content = product_module().SerializeToString()
-        path = tmp_path / name
-        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    for name, expected in (("my step (1).hlo.pb", "my_step_1_"), ("-x.pb", "x"), (".pb", "pb")):
+        path = saved(tmp_path / name, product_module())
         assert load_program(str(path), compiler).name == expected
 
 

@@ -167,7 +167,6 @@ def test_invalid_programs_are_explained():
     with Compiler("tpu-v3") as compiler:
         for program, told in (
             ("no_such_module:f", "cannot be imported .*ModuleNotFoundError"),
-            ("compiled_programs:nothing", "returned int"),
             ("compiled_programs:shapeless", "cannot be traced .*TypeError.*'text'"),
             ("compiled_programs:unfit", "cannot be traced .*TypeError"),
             ("compiled_programs:placed", "without shardings.*without pasted code"),

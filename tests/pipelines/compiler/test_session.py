@@ -16,7 +16,7 @@ from tests.graphs import layout_row
 from tests.pipelines.compiler.test_compiled_text import RELAID
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.messages import HloModuleProto, HloProto, instructions
+from xlarank.data.hlo.messages import HloModuleProto, instructions
 from xlarank.pipelines.programs.collect import Journal
 from xlarank.pipelines.programs.compiler import session, xla
 from xlarank.pipelines.programs.compiler.chips import chip_named
@@ -138,14 +138,6 @@ def test_a_process_that_ended_is_reported(compiler):
 def test_the_message_without_jax_says_what_to_install():
     with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
         Compiler("tpu-v3")
-
-
-def test_a_dump_counts_once_the_next_one_is_begun(tmp_path):
-    content = HloProto(hlo_module=matmul_module()).SerializeToString()
-    (tmp_path / "m.before_layout-assignment.pb").write_bytes(content)
-    assert xla.dumped(tmp_path) is None
-    (tmp_path / "m.after_layout-assignment.pb").touch()
-    assert xla.dumped(tmp_path).module == matmul_module()
 
 
 def test_the_text_of_a_module_counts_once_its_entry_computation_is_complete(tmp_path):
