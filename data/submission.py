@@ -41,12 +41,12 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
         raise problem
 
 
-def submission_problems(path: Path, configs: Mapping[str, int | None]) -> Iterator[SubmissionError]:
+def submission_problems(path: Path, configs: Mapping[str, int]) -> Iterator[SubmissionError]:
     """Yield the problems of a file in line order, at most one per line, then missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
     5 different ones (tile; fewer if the graph has fewer). Blank lines are skipped. ``configs``
-    maps ids to numbers of configurations, None if unknown.
+    maps ids to numbers of configurations.
     """
     try:
         lines = _lines(path)
@@ -109,7 +109,7 @@ def _is_blank(line: Sequence[str]) -> bool:
     return len(line) < 2 and not "".join(line).strip()
 
 
-def _order_problem(row_id: str, listed: str, configs: int | None) -> SubmissionError | None:
+def _order_problem(row_id: str, listed: str, configs: int) -> SubmissionError | None:
     """Return the problem of the configurations of a row, if any."""
     entries = listed.split(";")
     if not all(entry.isascii() and entry.isdecimal() for entry in entries):  # int() takes " +1_0"
@@ -119,8 +119,6 @@ def _order_problem(row_id: str, listed: str, configs: int | None) -> SubmissionE
     if len(set(order)) != len(order):
         got = f"{row_id} lists a configuration twice"
         return SubmissionError(got, expected="every one at most once")
-    if configs is None:
-        configs = max(order) + 1
     if max(order) >= configs:
         got = f"{row_id} lists configuration {max(order)}"
         return SubmissionError(got, expected=f"0 to {configs - 1}")

@@ -49,7 +49,7 @@ from xlarank.pipelines.ranking.model_choice import (
 from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.score_files import Scores
 from xlarank.pipelines.support.tables import Table
-from xlarank.pipelines.support.workspaces import chosen_collections, require_one_root
+from xlarank.pipelines.support.workspaces import require_one_root
 
 if TYPE_CHECKING:  # imported when a table is requested
     import polars as pl
@@ -308,12 +308,10 @@ class Checked:
 
     Attributes:
         rows: number of the test graphs that it is checked against.
-        unknown: id -> why the number of configurations of a test graph cannot be read.
     """
 
     rows: int
     problems: list[str]
-    unknown: dict[str, str]
 
     def __repr__(self) -> str:
         problems = counted(len(self.problems), "problem")
@@ -322,33 +320,18 @@ class Checked:
 
 
 def check_submission(
-    path: Path,
-    *,
-    data_root: DataRoot | None = None,
-    workspace: Workspace | None = None,
-    collections: Sequence[str] = (),
+    path: Path, data_root: DataRoot, *, collections: Sequence[str] = ()
 ) -> Checked:
     """Return all problems of a submission.
 
-    Its ids must be the ids of the test graphs of the ``data_root``, or without one of the
-    ``workspace``, in all or the named collections. A layout row lists every configuration once; a
-    tile row at least 5 different ones, of which the first 5 count (all if the graph has fewer). A
-    graph whose file cannot be read is checked as far as possible.
+    Its ids must be the ids of the test graphs of the data root, in all or the named collections. A
+    layout row lists every configuration once; a tile row at least 5 different ones, of which the
+    first 5 count (all if the graph has fewer). Raises `GraphFileError` for a broken graph.
     """
-    configs: dict[str, int | None] = {}
-    unknown: dict[str, str] = {}
-    if data_root is not None:
-        for file in graph_files(data_root.npz, collections, where=str(data_root.path)):
-            if file.split == "test":
-                row_id = submission_id(file.collection, file.name)
-                configs[row_id] = None
-                try:
-                    configs[row_id] = config_count(file.path, file.collection.kind)
-                except GraphFileError as error:
-                    unknown[row_id] = str(error)
-    elif workspace is not None:
-        for collection in chosen_collections(workspace, collections):
-            if manifest := read_manifest(workspace, collection, "test"):
-                configs |= _stored_counts(collection, manifest)
+    configs = {}
+    for file in graph_files(data_root.npz, collections, where=str(data_root.path)):
+        if file.split == "test":
+            row_id = submission_id(file.collection, file.name)
+            configs[row_id] = config_count(file.path, file.collection.kind)
     problems = list(map(str, submission.submission_problems(path, configs)))
-    return Checked(len(configs), problems, unknown)
+    return Checked(len(configs), problems)

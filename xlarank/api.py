@@ -239,28 +239,16 @@ def submit(
 
 
 def check_submission(
-    file: str | Path,
-    *,
-    data_root: str | Path | None = None,
-    workspace: str | Path | None = None,
-    collection: Names = (),
+    file: str | Path, *, data_root: str | Path | None = None, collection: Names = ()
 ) -> Checked:
-    """Return the problems of a submission of the test graphs of a data root or a workspace.
-
-    Without either, the data root is chosen as in `build_features`.
+    """Return the problems of a submission of the test graphs of a data root, which is by default
+    chosen as in `build_features`.
     """
     from xlarank.data.collection import find_data_root
     from xlarank.pipelines.submit import check_submission as run
 
-    root = None
-    if data_root is not None or workspace is None:
-        root = find_data_root(None if data_root is None else Path(data_root))
-    return run(
-        Path(file),
-        data_root=root,
-        workspace=None if workspace is None else Workspace(Path(workspace)),
-        collections=_listed(collection),
-    )
+    root = find_data_root(None if data_root is None else Path(data_root))
+    return run(Path(file), root, collections=_listed(collection))
 
 
 def _listed(names: Names) -> Sequence[str]:

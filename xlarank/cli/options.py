@@ -164,12 +164,15 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
     return front + [word for word in arguments[:end] if word not in front] + [*arguments[end:]]
 
 
-def data_root_of(path: Path | None, why: str = "") -> DataRoot:
-    """Find the data root and print it; ``why`` replaces the reason of the choice."""
+def data_root_of(path: Path | None, workspace: Workspace | None = None) -> DataRoot:
+    """Find the data root and print it: the named one, else that of the workspace, if any."""
     from xlarank.data.collection import find_data_root
+    from xlarank.features.store import stored_roots
 
-    root = find_data_root(path)
-    root = replace(root, why=why or root.why)
+    stored = stored_roots(workspace) if workspace is not None and path is None else set()
+    root = find_data_root(Path(min(stored)) if stored else path)
+    if workspace is not None and stored:
+        root = replace(root, why=f"of the workspace {workspace.root}")
     say(f"data: {root.path} ({root.why})", "dim")
     return root
 
@@ -204,10 +207,7 @@ def built_workspace(
     available = list(map(str, stored_collections(work)))
     missing = [name for name in collections or () if not fnmatch.filter(available, name)]
     if missing or not stored or data_root is not None:
-        if data_root is None and stored:
-            root = data_root_of(Path(min(stored)), f"of the workspace {workspace}")
-        else:
-            root = data_root_of(data_root)
+        root = data_root_of(data_root, work)
         if missing or str(root.path.resolve()) not in stored:
             named = missing or list(collections or ())
             names = ", ".join(named) or "all collections"
@@ -224,7 +224,7 @@ def build_changed(
     workspace: Workspace, collections: Sequence[str] | None = None, splits: Sequence[str] = ()
 ) -> None:
     """Build rows again whose graph files have changed since, with their settings."""
-    from xlarank.data.collection import choose_splits
+    from xlarank.data.collection import choose_splits, find_data_root
     from xlarank.features.store import changed_files, described, read_manifests, stored_collections
 
     for collection in stored_collections(workspace):
@@ -236,9 +236,8 @@ def build_changed(
             if changes := changed_files(collection, split, manifest):
                 older = f"the {split} rows of {collection} are older than {described(changes)}"
                 list_lines("note", [f"{older}; building them again"])
-                root = data_root_of(Path(manifest.data_root), f"of the workspace {workspace.root}")
                 console.current_run.broken |= build(
-                    root,
+                    find_data_root(Path(manifest.data_root)),
                     workspace,
                     collections=(str(collection),),
                     splits=(split,),

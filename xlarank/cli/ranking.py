@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option, Typer
 
 from xlarank.cli import console, options
-from xlarank.cli.console import (
-    error_line,
-    finish,
-    list_lines,
-    list_reasons,
-    say,
-    show_rows,
-    write_json,
-)
-from xlarank.data.errors import DataRootError, ParameterError, counted, reasons
+from xlarank.cli.console import error_line, finish, list_lines, say, show_rows, write_json
+from xlarank.data.errors import ParameterError, counted, reasons
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -282,22 +273,11 @@ def check_submission(
 
     The test graphs come from --data-root, else from the data root of the workspace.
     """
-    from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import check_submission as run
 
-    work = Workspace(workspace)
-    stored = set() if data_root is not None else stored_roots(work)
-    root = None
-    if stored:
-        with suppress(DataRootError):  # moved: the workspace has the test graphs, too
-            root = options.data_root_of(Path(min(stored)), f"of the workspace {workspace}")
-    else:
-        root = options.data_root_of(data_root)
-    checked = run(
-        file, data_root=root, workspace=work if stored else None, collections=collection or ()
-    )
+    root = options.data_root_of(data_root, Workspace(workspace))
+    checked = run(file, root, collections=collection or ())
     write_json(json_file, checked)
-    list_reasons("not known how many configurations", checked.unknown)
     if not checked.problems:
         say(f"{file}: right (checked against {counted(checked.rows, 'test graph')})")
         return
