@@ -20,7 +20,7 @@ from xlarank.models.boosters.lightgbm import LightGBMBooster
 from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.contributions import largest_first, sum_by_key
-from xlarank.models.params import Interval, Specs, complete_params
+from xlarank.models.params import Specs, complete_params
 from xlarank.models.training_data import (
     UNKNOWN,
     Dataset,
@@ -195,15 +195,12 @@ class Member:
         if state["loss"] not in losses:
             raise ValueError(f"{state['loss']!r} is not a loss")
         loss = losses[state["loss"]]
-        used = state["used"]
-        valid = all(type(index) is int and 0 <= index < len(columns) for index in used)
-        if not valid or used != sorted({*used}):
-            raise ValueError(f"the chosen columns do not ascend within its {len(columns)}")
+        used = np.array(state["used"], np.intp)
+        if len(used) and used.max() >= len(columns):
+            raise ValueError(f"it was trained on more columns than its {len(columns)}")
         init_score = None
         if state["init_score"] is not None:
-            estimate = tuple(columns[columns.index(name)] for name in state["init_score"])
-            weight = Interval(0)("init_score_weight", state["init_score_weight"])
-            init_score = ColumnSum(estimate, weight)
+            init_score = ColumnSum(tuple(state["init_score"]), state["init_score_weight"])
         file = loss.booster.file_name
         try:
             booster = loss.booster.read(read_text(folder / file), len(used))
@@ -213,10 +210,10 @@ class Member:
             loss,
             complete_params(loss.name, loss.params, kind, state["params"]),
             kind,
-            Interval(0, above=True)("weight", state["weight"]),
-            Interval(0, whole=True)("seed", state["seed"]),
+            state["weight"],
+            state["seed"],
             columns,
-            np.array(used, np.intp),
+            used,
             booster,
             init_score,
         )

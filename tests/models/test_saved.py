@@ -166,7 +166,7 @@ def test_the_folder_of_members_follows_the_mask_of_the_process(folder):
         ({"members": {}, "rule": ["speed"]}, "its rule is of other columns"),
         ({"members": []}, "cannot be used"),
         ({"recipe": {"tier": "full"}}, "cannot be used"),
-        ({"columns": COLUMNS[:2]}, "the chosen columns do not ascend within its 2"),
+        ({"columns": COLUMNS[:2]}, "trained on more columns than its 2"),
         ({"surprise": 1}, "cannot be used"),
     ],
 )

@@ -189,7 +189,7 @@ def test_one_family_cannot_be_tuned(tmp_path):
     build(tmp_path / "tree", tmp_path / "work")
     with pytest.raises(CollectionError, match=rf"{TILE} has one program family \(conv\)"):
         run(tmp_path / "work")
-    message = rf"{LAYOUT} has no train split .*; {TILE} has one program family"
+    message = rf"{LAYOUT} has no graphs in the train split .*; {TILE} has one program family"
     with pytest.raises(CollectionError, match=message):
         run(tmp_path / "work", collections=[])
 
