@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
-from xlarank.models.arrays import Indices
+from xlarank.models.arrays import Floats, Indices
 from xlarank.models.model import Model
 from xlarank.pipelines.ranking.model_choice import Choice, ModelFrom, choose_for_collection
 from xlarank.pipelines.support.baselines import Rankings
@@ -66,19 +67,11 @@ def evaluate(
     files = {} if official_indices is None else _official_files(official_indices, chosen)
     with steps_of(f"evaluating on {split}", len(chosen)) as step:
         for collection in chosen:
-            name = str(collection)
-            step(name)
+            step(str(collection))
             with leaving_out(collection, collections, evaluation.left_out):
-                ranker: Choice | Scores
-                if scores is not None:
-                    ranker = scores
-                else:
-                    ranker = choose_for_collection(workspace, collection, model_from=model_from)
-                    evaluation.ranked_by[name] = ranker.reason
-                rankings = _evaluate(
-                    workspace, collection, evaluation, ranker, files.get(collection)
+                evaluation.rankings[str(collection)] = _evaluate(
+                    workspace, collection, evaluation, model_from, scores, files.get(collection)
                 )
-                evaluation.rankings[name] = rankings
     if not evaluation.rankings:
         got = f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
         lacks_valid = split == "valid" and " has no valid split" in got
@@ -91,51 +84,54 @@ def _evaluate(
     workspace: Workspace,
     collection: Collection,
     evaluation: Evaluation,
-    ranker: Choice | Scores,
+    model_from: ModelFrom | None,
+    scores: Scores | None,
     indices_file: Path | None,
 ) -> Rankings:
     """Return the metrics of what ranks, of the trained model beside it and of rules."""
     split = evaluation.graphs
+    models: dict[str, Model] = {}
+    scorers: dict[str, Callable[[GraphRows], Floats | None]] = {}
+    choice = None
+    if scores is not None:
+        scorers[scores.name] = partial(scores.score, collection)
+    else:
+        choice = choose_for_collection(workspace, collection, model_from=model_from)
+        evaluation.ranked_by[str(collection)] = choice.reason
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    models: dict[str, Model] = {}
-    known: set[str] = set()
-    name = ranker.name if isinstance(ranker, Scores) else ""
-    if isinstance(ranker, Choice):
-        model = ranker.model
-        name = _name_of(ranker, collection, manifest)
-        models[name] = model
-        known = _training_graphs(model, collection, split)
-        if ranker.trained is not None and ranker.trained is not model:
-            models.setdefault(ranker.trained.name, ranker.trained)
+    if choice is not None:
+        models[_name_of(choice, collection, manifest)] = choice.model
+        if choice.trained is not None:
+            models.setdefault(choice.trained.name, choice.trained)
+    scorers |= {name: model.score for name, model in models.items()}
+    known = {name: _training_graphs(model, collection, split) for name, model in models.items()}
+    first = next(iter(scorers))
     official = None if indices_file is None else _official_indices(indices_file)
-    rankings = Rankings()
-    left_out = dict[str, str]()
     listed = manifest.graphs if official is None else official
     excluded = dict.fromkeys(manifest.graphs.keys() - listed.keys(), "it has no official indices")
-    excluded |= dict.fromkeys(known, "the model was trained on it")
+    excluded |= dict.fromkeys(known.get(first, ()), "the model was trained on it")
+    rankings = Rankings()
+    left_out = dict[str, str]()
     for graph in graphs_to_score(workspace, collection, split, manifest, left_out, excluded):
         picked = slice(None) if official is None else _picked(graph, official[graph.name])
-        if isinstance(ranker, Scores):
-            scores = ranker.score(collection, graph)
-            if scores is None:
-                left_out[graph.name] = "it has no scores"
+        for name, score in scorers.items():
+            if graph.name in known.get(name, ()):
                 continue
-            add_metrics(rankings, collection, graph, name, scores, picked)
-        for title, model in models.items():
-            if graph.name not in _training_graphs(model, collection, split):
-                scores = model.score(graph)
-                add_metrics(rankings, collection, graph, title, scores, picked)
+            scored = score(graph)
+            if scored is None:
+                left_out[graph.name] = "it has no scores"
+            else:
+                add_metrics(rankings, collection, graph, name, scored, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
-    if not rankings and known & left_out.keys():
-        got = f"{name} was trained on all labelled, rankable graphs of {collection} in {split}"
+    if not rankings and known.get(first, set()) & left_out.keys():
+        got = f"{first} was trained on all labelled, rankable graphs of {collection} in {split}"
         raise CollectionError(got, do="evaluate on another split, or run cross-validate")
     if not rankings:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
-    for title, model in models.items():
-        scored = rankings.get(title, {})
-        evaluation.notes += _overlap_notes(model, collection, scored.keys())
+    for name, model in models.items():
+        evaluation.notes += _overlap_notes(model, collection, rankings.get(name, {}).keys())
     return rankings
 
 
