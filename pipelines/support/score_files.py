@@ -109,10 +109,6 @@ def _table(source: Any, name: str, split: str) -> pl.DataFrame:
         if missing := [column for column in _REQUIRED if column not in table.columns]:
             raise ValueError(f"it has no column {missing[0]}")
         columns = pl.Schema({key: kind for key, kind in _SCHEMA.items() if key in table.columns})
-        for column in ("configuration", "score"):
-            kind = table.schema[column]
-            if not (kind.is_numeric() or kind in (pl.String, pl.Null)):
-                raise ValueError(f"its column {column} is of type {kind}")
         columns["configuration"] = pl.Float64()
         table = table.select(*columns).cast(columns).with_row_index("row", 1)
     except _DAMAGED as error:
