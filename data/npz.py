@@ -12,8 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -38,20 +37,6 @@ _SAVE_AGAIN = "save it with numpy.savez_compressed"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 
 
-@dataclass(frozen=True)
-class ArrayHeader:
-    """A validated ``.npy`` header of ``length`` bytes."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran_order: bool
-    length: int
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-
 class NpzReader:
     """An open npz archive with the arrays ``names``.
 
@@ -70,7 +55,7 @@ class NpzReader:
                 raise OSError("it is not a regular file")  # opening a named pipe would wait forever
             self._bytes = status.st_size
             self._zip = zipfile.ZipFile(path)
-        self._headers: dict[str, ArrayHeader] = {}
+        self._headers: dict[str, NDArray[Any]] = {}
         arrays = (info for info in self._zip.infolist() if info.filename.endswith(".npy"))
         self._members = {info.filename.removesuffix(".npy"): info for info in arrays}
         self.names = frozenset(self._members)
@@ -81,58 +66,38 @@ class NpzReader:
     def __exit__(self, *_: object) -> None:
         self._zip.close()
 
-    def header(self, name: str) -> ArrayHeader:
-        """Return the validated header of one array without reading the array."""
+    def header(self, name: str) -> NDArray[Any]:
+        """Return zeros of the shape and type of an array, which take no memory."""
         if name not in self._headers:
             with self._open(name) as stream:
-                self._headers[name] = self._read_header(name, stream)
+                self._headers[name], _ = self._read_header(name, stream)
         return self._headers[name]
 
     def read(self, name: str) -> NDArray[Any]:
         """Read one whole array into memory."""
-        header = self.header(name)
-        flat = np.empty(header.size, header.dtype)
-        at = 0
-        for piece in self._pieces(name, max(1, _BLOCK_BYTES // max(1, header.dtype.itemsize))):
-            flat[at : at + len(piece)] = piece
-            at += len(piece)
-        return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
+        self.header(name)  # checks the size before memory is allocated
+        with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
+            return np.asarray(npy_format.read_array(stream, allow_pickle=False))
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
         """Yield an array in blocks of rows, about 1 MB each; a thread unpacks the next one."""
-        header = self.header(name)
-        if header.fortran_order and len(header.shape) > 1:
-            expected = "C order, so that it can be read one configuration after the other"
-            do = "save it again through numpy.ascontiguousarray"
-            got = f"array {name} is stored in Fortran order"
-            raise GraphFileError(got, expected=expected, do=do)
-        if not header.size:
-            yield np.empty(header.shape, header.dtype)
-            return
-        row_size = math.prod(header.shape[1:])
-        rows = max(1, _BLOCK_BYTES // (row_size * header.dtype.itemsize))
-        with (
-            closing(self._pieces(name, rows * row_size)) as blocks,
-            ThreadPoolExecutor(1, "npz-reader") as pool,
-        ):
-            pending = pool.submit(next, blocks, None)
-            while (block := pending.result()) is not None:
-                pending = pool.submit(next, blocks, None)
-                yield block.reshape(-1, *header.shape[1:])
-
-    def _pieces(self, name: str, limit: int) -> Generator[NDArray[Any], None, None]:
-        """Yield the stored values of an array in pieces of at most ``limit`` values."""
-        header = self.header(name)
         with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
-            stream.read(header.length)
-            remaining = header.size
-            while remaining:
-                content = stream.read(min(remaining, limit) * header.dtype.itemsize)
-                piece = np.frombuffer(content, header.dtype)
-                if not len(piece):
-                    raise EOFError(f"{remaining:,} values are missing")
-                remaining -= len(piece)
-                yield piece
+            header, fortran_order = self._read_header(name, stream)
+            if fortran_order and header.ndim > 1:
+                expected = "C order, so that it can be read one configuration after the other"
+                do = "save it again through numpy.ascontiguousarray"
+                got = f"array {name} is stored in Fortran order"
+                raise GraphFileError(got, expected=expected, do=do)
+            if not header.size:
+                yield header
+                return
+            row_bytes = math.prod(header.shape[1:]) * header.itemsize
+            block_bytes = max(1, _BLOCK_BYTES // row_bytes) * row_bytes
+            with ThreadPoolExecutor(1, "npz-reader") as pool:
+                pending = pool.submit(stream.read, block_bytes)
+                while content := pending.result():
+                    pending = pool.submit(stream.read, block_bytes)
+                    yield np.frombuffer(content, header.dtype).reshape(-1, *header.shape[1:])
 
     def _open(self, name: str) -> IO[bytes]:
         if (info := self._members.get(name)) is None:
@@ -151,12 +116,15 @@ class NpzReader:
         with _refusing(f"array {name} cannot be opened", "a plain zip member"):
             return self._zip.open(info)
 
-    def _read_header(self, name: str, stream: IO[bytes]) -> ArrayHeader:
+    def _read_header(self, name: str, stream: IO[bytes]) -> tuple[NDArray[Any], bool]:
+        """Read a header, and return zeros of its shape and type, and whether it says Fortran
+        order.
+        """
         try:
             version = npy_format.read_magic(stream)
             if version not in _HEADER_READERS:
                 raise ValueError(f"npy format version {version}")
-            shape, fortran, dtype = _HEADER_READERS[version](stream)
+            shape, fortran_order, dtype = _HEADER_READERS[version](stream)
         except Exception as error:  # numpy's parser may raise any error on hostile text
             reason = (str(error) or repr(error)).splitlines()[0][:200]
             got = f"array {name} has an unreadable header ({reason})"
@@ -167,22 +135,19 @@ class NpzReader:
             do = "save it as a numeric array"
             raise GraphFileError(got, expected=expected, do=do)
         try:  # numpy limits the dimensions and their product, even if one of them is 0
-            np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
+            header = np.broadcast_to(np.zeros((), dtype), shape)
             if not dtype.itemsize:
                 raise ValueError("values of no width")
         except (TypeError, ValueError) as error:
             got = f"array {name} has shape {str(shape)[:80]}, which no array has ({error})"
             raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
-        extents = tuple(int(extent) for extent in shape)
-        header = ArrayHeader(extents, dtype, bool(fortran), stream.tell())
-        claimed = header.size * dtype.itemsize
-        actual = self._members[name].file_size - header.length
-        if claimed != actual:
-            got = f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes"
+        actual = self._members[name].file_size - stream.tell()
+        if header.nbytes != actual:
+            got = f"array {name} claims shape {shape} {dtype} = {header.nbytes:,} bytes"
             got += f", but holds {actual:,}"
             expected = "a header that agrees with the data behind it"
             raise GraphFileError(got, expected=expected, do=_COPY_AGAIN)
-        return header
+        return header, bool(fortran_order)
 
 
 @contextmanager
