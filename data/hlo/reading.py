@@ -168,7 +168,7 @@ def graph_name(path: Path) -> str:
     >>> graph_name(Path("dump/module_0001.jit_f.before_optimizations.hlo.pb"))
     'module_0001.jit_f.before_optimizations'
     """
-    name = path.name.encode(errors="replace").decode().lstrip(".")
+    name = path.name.lstrip(".")
     for suffixes in ((".gz",), (".txt", ".pb", ".mlir", ".mlirbc"), (".hlo",)):
         name = name.removesuffix(next(filter(name.endswith, suffixes), ""))
     return name or "program"

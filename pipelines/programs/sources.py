@@ -48,8 +48,7 @@ def load_program(program: str, compiler: Compiler) -> Program:
     restored = HloModuleProto.FromString(loaded.serialized)
     restored.input_output_alias.CopyFrom(module.input_output_alias)
     restored.frontend_attributes.CopyFrom(module.frontend_attributes)
-    name = re.sub(r"[^\w.\-]+", "_", graph_name(path)).lstrip("-.") or "program"
-    return replace(loaded, serialized=restored.SerializeToString(), name=name)
+    return replace(loaded, serialized=restored.SerializeToString(), name=graph_name(path))
 
 
 def _function_name(program: str) -> str:

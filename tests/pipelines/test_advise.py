@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.data.hlo.programs import instruction, matmul_module, saved
+from tests.data.hlo.programs import instruction, matmul_module
 from tests.schema import validate
 from xlarank.cli.console import plain_values
 from xlarank.cli.programs import _show_advice
@@ -31,7 +31,6 @@ from xlarank.pipelines.programs.compiler.cycles import read_estimate
 from xlarank.pipelines.programs.compiler.functions import import_function
 from xlarank.pipelines.programs.compiler.xla import Outcome, Program
 from xlarank.pipelines.programs.leaves import Leaf, ties_of
-from xlarank.pipelines.programs.sources import load_program
 
 LAYOUTS = "(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}"
 TEXT = (
@@ -224,12 +223,6 @@ def test_the_advice_of_another_program_is_never_overwritten(compiler, tmp_path):
         for path in tmp_path.glob("*.json")
     }
     assert sources == {"mine.advice.json": "mine:program", "mine.2.advice.json": "lib.mine:program"}
-
-
-def test_a_file_may_have_any_name(compiler, tmp_path):
-    for name, expected in (("my step (1).hlo.pb", "my_step_1_"), ("-x.pb", "x"), (".pb", "pb")):
-        path = saved(tmp_path / name, product_module())
-        assert load_program(str(path), compiler).name == expected
 
 
 def test_the_hash_of_a_program_is_that_of_its_computations_without_source_lines():

@@ -189,13 +189,11 @@ def _called(op: Operation) -> list[str]:
 
 
 def trip_count(loop: Operation, computations: Computations) -> int | None:
-    """Return the trip count of a ``while``; None if unknown.
+    """Return the trip count of a ``while``, which the TPU's compiler does not write; None if unknown.
 
-    The compiler's annotation takes precedence. Otherwise the usual form is recognized: a counter
-    that starts at a constant, grows or shrinks by a constant and is compared with a constant.
+    In the usual form a counter starts at a constant, grows or shrinks by a constant and is compared
+    with a constant.
     """
-    if annotation := re.search(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)', loop.rest):
-        return int(annotation[1])
     test, result = (computations[loop.attribute(role)][-1] for role in ("condition", "body"))
     (initial,) = loop.inputs
     direction = test.attribute("direction")
@@ -212,7 +210,7 @@ def trip_count(loop: Operation, computations: Computations) -> int | None:
         return None
     if direction[1] == "E":
         end += 1 if step > 0 else -1
-    return max(0, -(-(end - start) // step))
+    return len(range(start, end, step))
 
 
 def _counter_step(addition: Operation, index: int) -> int | None:
