@@ -189,7 +189,7 @@ def _called(op: Operation) -> list[str]:
 
 
 def trip_count(loop: Operation, computations: Computations) -> int | None:
-    """Return the trip count of a ``while``, which the TPU's compiler does not write; None if unknown.
+    """Return the trip count of a ``while``; None if unknown. The TPU's compiler does not write it.
 
     In the usual form a counter starts at a constant, grows or shrinks by a constant and is compared
     with a constant.
