@@ -280,40 +280,32 @@ DEFAULT: Final = "lambdarank"
 ENSEMBLE: Final = "ensemble"
 
 
-def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    for name in dict(values):
-        if f"weight_{name.replace('-', '_')}" not in _WEIGHTS:
-            names = ", ".join(_losses_of_ensemble())
-            raise ParameterError(f"{name!r} is not a member of an ensemble", expected=names)
-    return {
-        name: complete_params(name, LOSSES[name].params, kind, values.get(name))
-        for name in _losses_of_ensemble()
-    }
-
-
-#: Weights of the losses of an ensemble.
-_weight = partial(
-    ParamSpec,
-    1.0,
-    check=Interval(0),
-    search=Interval(0.0, 1.0),
-    meaning="weight of the ranks of this loss",
-)
-_WEIGHTS: Final[Specs] = {
-    "weight_lambdarank": _weight(),
-    "weight_ranknet": _weight(),
-    "weight_xgb_pairwise": _weight(),
+#: Losses of an ensemble, with the names of their weights.
+_MEMBERS: Final = {
+    "lambdarank": "weight_lambdarank",
+    "ranknet": "weight_ranknet",
+    "xgb-pairwise": "weight_xgb_pairwise",
 }
+
+
+def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    for name in values:
+        if name not in _MEMBERS:
+            expected = ", ".join(_MEMBERS)
+            raise ParameterError(f"{name!r} is not a member of an ensemble", expected=expected)
+    params = {}
+    for name in _MEMBERS:
+        params[name] = complete_params(name, LOSSES[name].params, kind, values.get(name))
+    return params
+
+
+_WEIGHT: Final = ParamSpec(1.0, Interval(0), Interval(0.0, 1.0), "weight of the ranks of this loss")
 _ENSEMBLE: Final[Specs] = {
     "members": ParamSpec(
         {}, None, meaning="parameters of each member, by loss", complete=_complete_members
     ),
-    **_WEIGHTS,
+    **dict.fromkeys(_MEMBERS.values(), _WEIGHT),
 }
-
-
-def _losses_of_ensemble() -> list[str]:
-    return [name.removeprefix("weight_").replace("_", "-") for name in _WEIGHTS]
 
 
 def rankers() -> list[str]:
@@ -339,7 +331,7 @@ def params_of(ranker: str, kind: Kind, changes: Mapping[str, Any] | None = None)
     Raises `ParameterError` for unknown names and bad values.
     """
     params = complete_params(ranker, specs_of(ranker), kind, changes)
-    if ranker == ENSEMBLE and not any(params[name] > 0 for name in _WEIGHTS):
+    if ranker == ENSEMBLE and not any(params[weight] > 0 for weight in _MEMBERS.values()):
         raise ParameterError("the weights are all 0", expected="one member that counts")
     return params
 
@@ -349,7 +341,7 @@ def members_of(ranker: str, kind: Kind, params: Mapping[str, Any]) -> list[Membe
     if ranker != ENSEMBLE:
         return [Member((LOSSES | ESTIMATORS)[ranker], params, kind)]
     members = []
-    for name, weight_name in zip(_losses_of_ensemble(), _WEIGHTS, strict=True):
-        if params[weight_name] > 0:
-            members.append(Member(LOSSES[name], params["members"][name], kind, params[weight_name]))
+    for name, weight in _MEMBERS.items():
+        if params[weight] > 0:
+            members.append(Member(LOSSES[name], params["members"][name], kind, params[weight]))
     return members

@@ -162,7 +162,8 @@ class FoldPlan:
         """
 
         def run(fold: Fold, settings: FitSettings) -> Curves:
-            return validate_fold(data, fold, model, settings, self.fallback)
+            fitted = model.fit(data.without(fold.held), settings)
+            return evaluated(data, fold.scored, fitted, settings.rounds, self.fallback)
 
         metrics = dict[str, list[dict[str, float]]]()
         for fold, curves in zip(self.folds, map_folds(run, self.folds, settings), strict=True):
@@ -170,14 +171,6 @@ class FoldPlan:
             step(fold)
         in_order = {name: metrics[name] for name in data.names if name in metrics}
         return Curves(curves.rounds, in_order)
-
-
-def validate_fold(
-    data: TrainingData, fold: Fold, model: Model, settings: FitSettings, fallback: bool = False
-) -> Curves:
-    """Fit the model without the held-out groups and evaluate it on the scored ones by round."""
-    fitted = model.fit(data.without(fold.held), settings)
-    return evaluated(data, fold.scored, fitted, settings.rounds, fallback)
 
 
 def evaluated(

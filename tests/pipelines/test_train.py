@@ -23,7 +23,7 @@ from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, 
 from xlarank.data.workspace import Workspace
 from xlarank.models import tuned
 from xlarank.models.losses import params_of
-from xlarank.models.validation.folds import Curves
+from xlarank.models.validation.folds import Curves, FoldPlan
 from xlarank.models.validation.metrics import METRICS, summarise
 from xlarank.pipelines.training.training_sets import MIN_CONFIGS, read_training_set, training_set_of
 
@@ -71,14 +71,13 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(built, fits, monkeypatch)
     loss = (0.5, 0.42, 0.34, 0.26)
     cases = (("mean", peak, peak, 75), ("mean", gain, loss, 110), ("robust", gain, loss, 25))
 
-    def validate(data, fold, ranker, settings, *rest):
-        names = [data.names[g] for g in fold.scored]
+    def curves(plan, data, model, settings, step):
         stages = {}
-        for name in names:
+        for name in data.names:
             stages[name] = [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]]
         return Curves([25, 50, 75, settings.rounds], stages)
 
-    monkeypatch.setattr("xlarank.models.validation.folds.validate_fold", validate)
+    monkeypatch.setattr(FoldPlan, "curves", curves)
     values = {}
     for select, values[True], values[False], rounds in cases:
         (result,) = run(built, rounds=110, select=select)
