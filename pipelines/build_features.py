@@ -120,18 +120,11 @@ def build_features(
     seed: int = 0,
     scheduler: str | None = None,
 ) -> BuildReport:
-    """Compute and store the rows of every graph of the chosen collections and splits.
+    """Compute and store rows; the arguments are those of `xlarank.build_features`.
 
     Complete, current rows are kept, so an interrupted build can be continued. A broken file is
     recorded and does not stop the build; rows without a file in the data root are removed.
-
-    Args:
-        max_configs: distinct configurations kept of each train graph, drawn at random with
-            ``seed``; 0 keeps all. Validation and test graphs are always complete, as every
-            configuration must be ranked.
-        jobs: number of processes; 0 chooses by the size of the files.
-        scheduler: address of a Dask scheduler, whose workers build in place of processes. They read
-            the data root under the same path.
+    ``seed`` draws the configurations that ``max_configs`` keeps.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
     workspace or one with rows of another data root, `XlarankError` for an unusable or lost cluster.

@@ -35,15 +35,10 @@ def evaluate(
     model_from: ModelFrom | None = None,
     scores: Scores | None = None,
 ) -> Evaluation:
-    """Evaluate what ranks each collection, or ``scores`` instead, on all configurations of a split.
+    """Evaluate what ranks each collection; the arguments are those of `xlarank.evaluate`.
 
-    The trained model of a collection is scored beside it, if it does not rank itself.
-
-    Args:
-        official_indices: folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``:
-            the layout graphs and configurations to evaluate.
-        model_from: what scores all chosen collections instead: "trained", "shipped", a collection
-            with a model, or the folder of one.
+    The trained model of a collection is scored beside it, if it does not rank itself. The official
+    indices are ``{graph: [configuration]}``.
 
     Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
     has no model or a named collection fails; `XlarankError` for an unknown split, and for the

@@ -111,19 +111,12 @@ def submit(
     model_from: ModelFrom | None = None,
     scores: Scores | None = None,
 ) -> Submission:
-    """Write a submission that ranks the test graphs of each collection by its model or ``scores``.
+    """Write a submission; the arguments are those of `xlarank.submit`.
 
-    The submission covers every test graph of the collections (default: all) in the workspace and
-    its data root. Graphs without stored rows are read from the data root, and only the columns that
-    their ranker reads are computed, so nothing has to be built or trained before. Graphs that
-    nothing ranks are in the order of their files. The file is checked (each id once; each
-    configuration once, for tiles the 5 best) before it is moved into place.
-
-    Args:
-        data_root: Default: the data root of the workspace, else as `find_data_root` chooses.
-        model_from: "trained" or "shipped" (`xlarank.pipelines.ranking.model_choice`), or a
-            collection with a model, or the folder of one, that ranks all collections of its kind.
-        scores: scores to rank by; graphs without scores are ranked by models.
+    It covers every test graph of the collections in the workspace and its data root. Graphs without
+    stored rows are read from the data root, and only the columns that their ranker reads are
+    computed. Graphs that nothing ranks are in the order of their files. The file is checked before
+    it is moved into place.
 
     Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a
     named collection without test graphs; `ModelError` for one without a model that fits.

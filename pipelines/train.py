@@ -98,28 +98,15 @@ def train(
     select: str = "mean",
     max_rows: int | None = None,
 ) -> Training:
-    """For each collection, cross-validate the number of rounds, then fit and save a model, with
-    tuned parameters if there are any.
+    """Train and save a model of each collection; the arguments are those of `xlarank.train`.
 
-    If folds hold out kernel families, those unseen in training are ranked with a fallback, blended
-    with the compiler's default (`xlarank.models.card.blend_default`). A model whose scores are all
-    equal is not saved.
-
-    Args:
-        also_from: extra training collections of the same kind, not scored. Families held out by a
-            fold are held out in them, too.
-        model: name of the ranker.
-        with_valid: also train on the valid split; afterwards, scores on it are meaningless.
-        fit: maximum number of boosting rounds, of which cross-validation chooses (default 300),
-            first seed and number of threads.
-        select: criterion by which cross-validation chooses, one of
-            `xlarank.models.validation.metrics.SELECTIONS`.
-        max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None: the
-            default of the kind of graphs, `xlarank.pipelines.training.training_sets.MAX_ROWS`.
+    ``fit`` has the maximum number of boosting rounds (default 300), the first seed and the number
+    of threads. If folds hold out kernel families, those unseen in training are ranked with a
+    fallback, blended with the compiler's default (`xlarank.models.card.blend_default`). A model
+    whose scores are all equal is not saved; models that were saved before an error stay.
 
     Raises `CollectionError` or `ModelError` for a named collection (others are left out with their
-    reason), and `CollectionError` if nothing could be trained. Models that were saved before an
-    error stay.
+    reason), and `CollectionError` if nothing could be trained.
     """
     require_ranges(seeds=seeds, max_rows=max_rows or 0)
     require_selection("select", select)

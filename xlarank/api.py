@@ -46,7 +46,8 @@ def build_features(
             competition, ``~/data/tpugraphs``, or the embedded sample, the first that exists.
         collection: collections such as "layout:xla:random" or patterns; default: all.
         split: "train", "valid" or "test"; default: all.
-        max_configs: distinct configurations kept of each train graph; 0: all.
+        max_configs: distinct configurations kept of each train graph, drawn at random; 0: all.
+            Valid and test graphs are always complete.
         jobs: number of processes; 0: by cores and sizes. A script that uses several has to keep
             this call below ``if __name__ == "__main__":``; a notebook has not.
         scheduler: host:port of a Dask scheduler.
@@ -94,12 +95,14 @@ def train(
 
     Args:
         collection: collections or patterns; default: all with rows.
-        also_from: additional training collections of the same kind.
+        also_from: additional training collections of the same kind, which are not scored.
         model: name of the ranker.
         seeds: number of boosters whose scores are averaged.
+        with_valid: also train on the valid split; afterwards, scores on it are meaningless.
         rounds: maximum number of boosting rounds; folds choose.
         max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None:
             100,000 for layouts, 500,000 for tiles.
+        select: score that folds choose by: "mean", or "robust" (less a quarter of the spread).
 
     Raises `CollectionError` or `ModelError`.
 
