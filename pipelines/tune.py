@@ -7,7 +7,6 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import optuna
@@ -26,7 +25,7 @@ from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, rungs_of
 from xlarank.models.validation.metrics import paired_difference, require_selection
 from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, workspace_lock
-from xlarank.pipelines.training.studies import FINISHED, draw_study, open_storage, open_study
+from xlarank.pipelines.training.studies import FINISHED, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
 #: Rounds, most rows and most folds of a trial.
@@ -59,7 +58,6 @@ class TuneResult:
     rounds: int = 0
     params: dict[str, Any] | None = None
     note: str = ""
-    pictures: Sequence[Path] = ()
     skipped: str = ""
 
 
@@ -138,7 +136,6 @@ def _optimize(
     finished = study.get_trials(deepcopy=False, states=FINISHED)
     result = chosen.user_attrs[RESULT]
     defaults = objective.defaults_of(study) or chosen
-    picture = "-".join(["tune", *collection.parts, objective.model])
     return TuneResult(
         str(collection),
         trials=len(finished),
@@ -151,7 +148,6 @@ def _optimize(
         rounds=result["rounds"],
         params=result["params"],
         note=note,
-        pictures=draw_study(study, objective.workspace.reports() / f"{picture}.svg"),
     )
 
 
