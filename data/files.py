@@ -63,19 +63,17 @@ def read_text(path: Path) -> str:
 def output_target(path: Path) -> Path:
     """Resolve links and return the file that writing to ``path`` would replace.
 
-    Raises `WorkspaceError` if it is not a regular file (a folder, device, pipe or socket), is
-    write-protected, or its links form a cycle.
+    Raises `WorkspaceError` if it is not a regular file (a folder, device, pipe or socket) or is
+    write-protected.
     """
     reason = ""
-    try:
+    with suppress(OSError):  # the file is new, or its folder unreadable, so that writing will fail
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
             reason = "it is a folder, a device or a pipe"
         # root can write to any file, but one without write bits is protected on purpose
         elif not mode & 0o222 or not os.access(path, os.W_OK):
             reason = "it is read-only"
-    except OSError as error:  # the file is new, or its folder unreadable, so that writing will fail
-        reason = "its links go in a circle" if error.errno == errno.ELOOP else ""
     if reason:
         do = "name another file (- is standard output for `json`)"
         got = f"cannot write {path} ({reason})"

@@ -70,21 +70,17 @@ def test_an_error_leaves_files_unchanged(tmp_path):
 
 @POSIX
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
-def test_special_files_links_in_a_circle_and_read_only_files_are_refused_even_to_root(
-    tmp_path, make
-):
+def test_special_and_read_only_files_are_refused_even_to_root(tmp_path, make):
     """And stay, as does a file that becomes read-only during the work."""
     special = tmp_path / "special"
     path = tmp_path / "kept.csv"
     make(special)
-    for name, target in (("link", "special"), ("first", "second"), ("second", "first")):
-        (tmp_path / name).symlink_to(target)
+    (tmp_path / "link").symlink_to("special")
     before = stat.S_IFMT(special.lstat().st_mode)
     for name in ("special", "link"):
         refuse(tmp_path / name, f"cannot write .*{name} .*a folder, a device or a pipe")
         with pytest.raises(OSError):
             os.close(regular_no_link(str(tmp_path / name), os.O_RDONLY))
-    refuse(tmp_path / "first", "circle")
     path.write_text("kept")
     with pytest.raises(WorkspaceError, match="read-only"), atomic_write(path) as partial:
         partial.write_text("new")
@@ -92,7 +88,7 @@ def test_special_files_links_in_a_circle_and_read_only_files_are_refused_even_to
     refuse(path, "read-only")
     assert path.read_text() == "kept" and stat.S_IMODE(path.stat().st_mode) == 0o444
     assert stat.S_IFMT(special.lstat().st_mode) == before and (tmp_path / "link").is_symlink()
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("old", ["old", None], ids=["in place", "dangling"])
