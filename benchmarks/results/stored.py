@@ -125,7 +125,7 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
     begin = "<!-- results: python -m benchmarks.results writes this table -->\n"
     end = "<!-- end of results -->"
     heads = ["labels", "what is ranked", "score", "ranks by default"]
-    heads += ["trees", "our formula", "best simple count"]
+    heads += ["trees", f"{PEER}, on the same graphs and folds", "our formula", "best simple count"]
     rows: list[list[Cell]] = []
     for collection, name, _, metric, ranker, score, formula, count, which, *_ in tables[
         "measured"
@@ -133,7 +133,7 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
         what = f"{name}, {collection}"
         trees = None if ranker == ESTIMATED_TIME else score
         rows.append(
-            ["measured on TPU v3", what, metric, ranker, trees, formula, _both(count, which)]
+            ["measured on TPU v3", what, metric, ranker, trees, None, formula, _both(count, which)]
         )
     for collection, held_out, graphs, ranker, tau, formula, count, which, *_ in tables[
         "shipped"
@@ -143,8 +143,9 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
             trees = None if ranker == ESTIMATED_TIME else tau
             what = f"{graphs} graphs of {collection}"
             rows.append(
-                [labels, what, "Kendall's tau", ranker, trees, formula, _both(count, which)]
+                [labels, what, "Kendall's tau", ranker, trees, None, formula, _both(count, which)]
             )
+    peers = {(row[0], row[1]): row[2] for row in tables["graph-network"].rows}
     by_collection: dict[Cell, dict[str, list[Cell]]] = {}
     for collection, ranker, *cells in tables["rankers"].rows:
         by_collection.setdefault(collection, {})[str(ranker)] = cells
@@ -160,7 +161,8 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
         what = f"{graphs} graphs of {collection}"
         metric = "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5"
         labels = f"measured on {_MEASURED_ON[device]}, out of fold"
-        rows.append([labels, what, metric, ranker, trees, formula, count])
+        peer = peers.get((collection, graphs))
+        rows.append([labels, what, metric, ranker, trees, peer, formula, count])
     lines = [
         _line(heads),
         _line(["---"] * len(heads)),
