@@ -118,6 +118,7 @@ def train(
     json_file: options.Json = None,
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""
+    from xlarank.data.collection import Collection
     from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.train import train as run
 
@@ -133,7 +134,10 @@ def train(
         fit=FitSettings(rounds, seed, threads),
         select=select,
     )
-    console.current_run.words["scored_by"] = "cross-validate" if with_valid else "evaluate"
+    trained = [Collection.parse(result.collection) for result in results]
+    has_valid = any(work.features(of, "valid").exists() for of in trained)
+    following = "evaluate" if has_valid and not with_valid else "cross-validate"
+    console.current_run.words["scored_by"] = following
     _show_trained(results)
     write_json(json_file, results)
     return results
