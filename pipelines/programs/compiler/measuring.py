@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.pipelines.programs.compiler.constrain import Order, compiled_entry_layouts
 from xlarank.pipelines.programs.compiler.xla import Xla, first_line
 
@@ -24,37 +23,22 @@ TOLERANCE: Final = 2e-2
 #: first run, which may end the process, ``["loaded", program]`` and ``["round", seconds]``.
 EVENTS_FILE: Final = "events"
 _MAX_ROUNDS: Final = 1000
-#: Names of numpy's types by XLA's element type.
-_TYPES: Final = dict(
-    enumerate(
-        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split(),
-        start=1,
-    )
-) | {16: "bfloat16"}
 #: A compiled program as a function of a list of arrays, and arrays laid out for it.
 _Loaded = tuple[Callable[[list[Any]], list[Any]], list[Any]]
 
 
 def _random_inputs(module: bytes, seed: int) -> list[NDArray[Any]]:
-    """Return random inputs of a module; integers are 0 or 1: valid indices.
-
-    Raises `CompilerError` for other inputs than numbers.
-    """
-    import ml_dtypes  # installed with jax
+    """Return random inputs of a module; integers are 0 or 1: valid indices."""
+    import jax
+    from jax._src.lib import xla_client
 
     rng = np.random.default_rng(seed)
     inputs = []
-    for shape in HloModuleProto.FromString(module).host_program_shape.parameters:
-        name = _TYPES.get(shape.element_type)
-        if name is None or shape.tuple_shapes:
-            got = f"a parameter has element type {shape.element_type}"
-            raise CompilerError(got, expected="arrays of numbers, to run the program")
-        values: NDArray[Any]
-        if "float" in name:
-            values = np.asarray(rng.standard_normal(tuple(shape.dimensions)))
-        else:
-            values = np.asarray(rng.integers(0, 2, tuple(shape.dimensions)))
-        inputs.append(values.astype(ml_dtypes.bfloat16 if name == "bfloat16" else name))
+    for shape in xla_client.XlaComputation(module).program_shape().parameter_shapes():
+        sizes = shape.dimensions()
+        is_inexact = jax.numpy.issubdtype(shape.numpy_dtype(), jax.numpy.inexact)
+        values = rng.standard_normal(sizes) if is_inexact else rng.integers(0, 2, sizes)
+        inputs.append(np.asarray(values).astype(shape.numpy_dtype()))
     return inputs
 
 
