@@ -1,4 +1,4 @@
-"""What a file holds, and the manifest beside it, without the libraries that read programs."""
+"""Kinds of files and the noise in manifests, read without the libraries for programs."""
 
 from __future__ import annotations
 

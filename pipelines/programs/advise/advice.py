@@ -68,7 +68,7 @@ class Advice:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether the speedup justifies changing code."""
+        """True if the speedup justifies changing code."""
         return self.speedup >= WORTHWHILE
 
     @property

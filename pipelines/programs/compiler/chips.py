@@ -27,7 +27,7 @@ class Chip:
 
     @property
     def estimated(self) -> bool:
-        """Whether labels are the compiler's estimate and not a measurement."""
+        """True if labels are estimated by the compiler, not measured."""
         return bool(self.topology)
 
     @property

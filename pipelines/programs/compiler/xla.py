@@ -102,7 +102,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the module was compiled."""
+        """True if the module was compiled."""
         return self.status == "ok"
 
 
