@@ -101,22 +101,15 @@ def loss_of(estimator: Any) -> Loss:
 
 
 def name_of(estimator: Any) -> str:
-    """Return the name of an estimator's class, with its module if it is called as one of
-    `ESTIMATORS` without being it.
-
-    Raises `ParameterError` for anything without ``fit`` and ``predict``.
+    """Return the name of an estimator's class; raise `ParameterError` for anything without ``fit``
+    and ``predict``.
     """
     if isinstance(estimator, type) or not (
         callable(getattr(estimator, "fit", None)) and callable(getattr(estimator, "predict", None))
     ):
         expected = "an object with fit(X, y, group=) and predict(X)"
         raise ParameterError(f"estimator is {estimator!r}", expected=expected)
-    name = type(estimator).__name__
-    module = type(estimator).__module__
-    library = {_LIGHTGBM: "lightgbm", _XGBOOST: "xgboost"}.get(name)
-    if library is None or module.partition(".")[0] == library:
-        return name
-    return f"{module}.{name}"
+    return type(estimator).__name__
 
 
 def _refuse(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:

@@ -74,12 +74,10 @@ class BuildReport(Table):
     """Result of a build.
 
     Attributes:
-        columns: number per graph and per configuration, by kind.
         removed: collections and splits without files, whose stored rows were removed.
     """
 
     splits: list[SplitReport]
-    columns: dict[str, tuple[int, int]]
     removed: list[str]
     seconds: float
 
@@ -151,10 +149,7 @@ def build_features(
         require_one_root(data_root, workspace, discovered)
         reports = _write_manifests(data_root, workspace, work, built)
         removed = _remove_splits_without_files(workspace, collections, wanted, discovered)
-    widths: dict[str, tuple[int, int]] = {}
-    for kind in sorted({job.collection.kind for job in work}):
-        widths[kind] = (len(graph_columns(kind)), len(config_columns(kind)))
-    return BuildReport(reports, widths, removed, time.monotonic() - started)
+    return BuildReport(reports, removed, time.monotonic() - started)
 
 
 def _run(

@@ -299,18 +299,6 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     assert r"caf\udce9" in (tmp_path / "out.csv").read_text(), "all UTF-8"
 
 
-def test_an_explanation_is_a_line_and_a_table(path, shared_trained):
-    result = explained(shared_trained, path, config=3, against=20)
-    text = repr(result)
-    assert text.startswith(f"<Explanation of 'delta__a' by the lambdarank of {LAYOUT}: ")
-    assert "configuration 3 (rank " in text and f"{result.difference:+.4f}" in text
-    assert len(text) < 300 and "\n" not in text
-    table = result.to_polars()
-    assert table.columns == ["part", "name", "contribution"]
-    sums = dict(table.group_by("part").agg(pl.col("contribution").sum()).iter_rows())
-    assert sums == pytest.approx(dict.fromkeys(("cause", "column"), result.difference))
-
-
 def explained(workspace, path, **asked):
     return explain(Workspace(workspace), path, collection=LAYOUT, **asked)
 

@@ -25,7 +25,6 @@ from xlarank.pipelines.ranking.score_difference import explain
 from xlarank.pipelines.report import section
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import evaluation, verdicts
-from xlarank.pipelines.training.training_sets import read_training_set
 
 UNSEEN_KINDS = "out of fold, unseen families"
 
@@ -372,34 +371,6 @@ def test_bad_requests(shared_trained, shared_built, tmp_path):
     ):
         with pytest.raises(error, match=message):
             cross_validate(workspace, **options)
-
-
-@pytest.mark.slow
-def test_measured_configurations_are_learned_from_and_all_are_ranked(tree, tmp_path):
-    """Three configurations of a train and of a valid graph of each collection were not measured."""
-    work = Workspace(tmp_path / "work")
-    unmeasured = [3, 5, 8]
-    for collection, *names in ((LAYOUT, "alpha__a", "delta__a"), (TILE, "conv__a", "pool__a")):
-        for split, name in zip(("train", "valid"), names, strict=True):
-            path = graph_path(tree, collection, split, name)
-            arrays = dict(np.load(path))
-            arrays["config_runtime"][unmeasured] = 0
-            save_npz(path, arrays)
-    build(tree, work.root)
-    data = read_training_set(work, LAYOUTS).data
-    (graph,) = (graph for graph in data.parts if graph.name == "alpha__a")
-    assert np.isfinite(data.cost).all() and not {*unmeasured} & {*graph.ids.tolist()}
-    trees.train_models(work.root, rounds=10)
-    report = evaluate(work).report
-    for collection, graphs in ((LAYOUT, 2), (TILE, 1)):
-        assert len(report[collection]["tau"]["graphs"]) == graphs
-        assert all(np.isfinite(metric["mean"]) for metric in report[collection].values())
-    path = graph_path(tree, LAYOUT, "valid", "delta__a")
-    ranking = rank(work, path, model_from="trained")
-    assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
-    assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
-    without_runtime = [entry for entry in ranking.best() if entry["runtime_ns"] is None]
-    assert sorted(entry["configuration"] for entry in without_runtime) == unmeasured
 
 
 KERNELS = {

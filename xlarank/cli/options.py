@@ -275,9 +275,7 @@ def build(
         }
         for part in report.splits
     )
-    for kind, (constant, varying) in report.columns.items():
-        columns = f"{constant} columns per graph + {varying} per configuration"
-        say(f"{kind}: {columns}; {report.seconds:.1f} s in all")
+    say(f"{report.seconds:.1f} s in all")
     for part in report.splits:
         title = f"cannot be ranked ({part.collection} {part.split})"
         list_reasons(title, dict.fromkeys(part.unrankable, UNRANKABLE))
