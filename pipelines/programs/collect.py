@@ -20,10 +20,11 @@ from xlarank.data.files import atomic_write, read_text, regular_no_link, write_j
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
+from xlarank.pipelines.programs.compiler.chips import Chip
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Outcome, Program
 from xlarank.pipelines.programs.sources import default_error, load_program, write_configurations
-from xlarank.pipelines.programs.timing import Round, Timings, fastest, time_programs
+from xlarank.pipelines.programs.timing import Round, fastest, time_programs
 from xlarank.pipelines.support.progress import steps_of
 
 
@@ -69,27 +70,10 @@ def collect(
         for at in order:
             programs.setdefault(outcomes[at].fingerprint, at)
         if chip.estimated:
-            distinct = [outcomes[at] for at in programs.values()]
-            labels = {one.fingerprint: chip.nanoseconds(one.cycles) for one in distinct}
-            if not all(labels.values()):
-                got = "the compiler estimates nothing of this program"
-                expected = "operations whose cycles it knows"
-                raise CompilerError(got, expected=expected, do="collect a larger program")
-            unknown_loops = [one.unknown_loops for one in distinct]
-            facts: dict[str, Any] = {"loops_counted_once": max(unknown_loops)}
+            labels, facts = _estimated(chip, [outcomes[at] for at in programs.values()])
         else:
             modules = {name: loaded.constrained(rows[at]) for name, at in programs.items()}
-            timings = time_programs(
-                compiler,
-                modules[outcomes[0].fingerprint],
-                modules,
-                minutes=minutes,
-                seed=seed,
-                known=journal.rounds,
-                keep=journal.add_round,
-            )
-            labels = timings.nanoseconds()
-            facts = _facts(timings)
+            labels, facts = _measured(compiler, modules, journal, minutes=minutes, seed=seed)
     labelled = [at for at in order if outcomes[at].fingerprint in labels]
     manifest = settings | facts | {"distinct_programs": len(programs), "source": chip.labels}
     manifest["configurations"] = _records(labelled, outcomes, facts.get("left_out", {}))
@@ -127,14 +111,40 @@ def _compile(
     return [journal.outcomes[key] for key in keys]
 
 
-def _facts(timings: Timings) -> dict[str, Any]:
-    """Return entries of measurements for the manifest."""
+def _estimated(chip: Chip, outcomes: Sequence[Outcome]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return estimated nanoseconds by fingerprint, and entries for the manifest."""
+    labels = {outcome.fingerprint: chip.nanoseconds(outcome.cycles) for outcome in outcomes}
+    if not all(labels.values()):
+        got = "the compiler estimates nothing of this program"
+        expected = "operations whose cycles it knows"
+        raise CompilerError(got, expected=expected, do="collect a larger program")
+    return labels, {"loops_counted_once": max(outcome.unknown_loops for outcome in outcomes)}
+
+
+def _measured(
+    compiler: Compiler,
+    modules: Mapping[str, Message],
+    journal: Journal,
+    *,
+    minutes: float,
+    seed: int,
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return measured nanoseconds by fingerprint, and entries for the manifest."""
+    timings = time_programs(
+        compiler,
+        next(iter(modules.values())),
+        modules,
+        minutes=minutes,
+        seed=seed,
+        known=journal.rounds,
+        keep=journal.add_round,
+    )
     rounds = timings.seconds.shape[1]
     retest = None
     if min(timings.seconds.shape) > 1:  # tau between labels of the even and the odd rounds
         halves = (fastest(timings.seconds[:, start::2]) for start in (0, 1))
         retest = round(float(kendall_tau(*halves)), 4)
-    return {
+    return timings.nanoseconds(), {
         "label": f"mean of the fastest sixth of {rounds} shuffled rounds",
         "standard_errors": timings.standard_errors(),
         "rounds": rounds,
