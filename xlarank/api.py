@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph st
     from xlarank.pipelines.build_features import BuildReport
     from xlarank.pipelines.submit import Checked, Submission
     from xlarank.pipelines.support.evaluation import Evaluation
-    from xlarank.pipelines.support.score_files import Scores
     from xlarank.pipelines.train import Training
     from xlarank.pipelines.training.graphs import OutOfFold
 
@@ -187,6 +186,7 @@ def evaluate(
         ('estimated time', 12)
     """
     from xlarank.pipelines.evaluate import evaluate as run
+    from xlarank.pipelines.support.score_files import Scores
 
     return run(
         Workspace(Path(workspace)),
@@ -194,7 +194,7 @@ def evaluate(
         collections=_listed(collection),
         official_indices=None if official_indices is None else Path(official_indices),
         model_from=model_or_name(model_from),
-        scores=_scores(scores, split),
+        scores=Scores.read(scores, split),
     )
 
 
@@ -230,6 +230,7 @@ def submit(
     """
     from xlarank.data.collection import find_data_root
     from xlarank.pipelines.submit import submit as run
+    from xlarank.pipelines.support.score_files import Scores
 
     return run(
         Workspace(Path(workspace)),
@@ -237,7 +238,7 @@ def submit(
         data_root=None if data_root is None else find_data_root(Path(data_root)),
         collections=_listed(collection),
         model_from=model_or_name(model_from),
-        scores=_scores(scores, "test"),
+        scores=Scores.read(scores, "test"),
     )
 
 
@@ -256,11 +257,3 @@ def check_submission(
 
 def _listed(names: Names) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
-
-
-def _scores(scores: Frame | str | Path | None, split: str) -> Scores | None:
-    from xlarank.pipelines.support.score_files import Scores
-
-    if scores is None:
-        return None
-    return Scores.read([Path(scores) if isinstance(scores, str) else scores], split)

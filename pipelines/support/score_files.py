@@ -48,15 +48,19 @@ class Scores:
     tables: list[pl.DataFrame]
 
     @classmethod
-    def read(cls, sources: Sequence[Path | Any], split: str) -> Scores:
-        """Read parquet or CSV files, or frames of polars or pandas; raises `SubmissionError`."""
+    def read(cls, sources: Any, split: str) -> Scores | None:
+        """Read a parquet or CSV file or a frame of polars or pandas, or several; None without any.
+
+        Raises `SubmissionError`.
+        """
         names = []
         tables = []
-        for source in sources:
-            name = str(source) if isinstance(source, Path) else "the frame of scores"
-            names.append(name)
-            tables.append(_table(source, name, split))
-        return cls(names, tables)
+        for source in sources if isinstance(sources, list) else [sources]:
+            if source is not None:
+                is_file = isinstance(source, str | Path)
+                names.append(str(source) if is_file else "the frame of scores")
+                tables.append(_table(Path(source) if is_file else source, names[-1], split))
+        return cls(names, tables) if tables else None
 
     @property
     def name(self) -> str:

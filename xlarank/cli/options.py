@@ -22,7 +22,6 @@ from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
     from xlarank.data.collection import DataRoot
-    from xlarank.pipelines.support.score_files import Scores
 
 #: Why a graph cannot be ranked.
 UNRANKABLE: Final = "one distinct configuration, or equal runtimes"
@@ -244,13 +243,6 @@ def build_changed(
                     max_configs=manifest.recipe.max_configs,
                     seed=manifest.recipe.seed,
                 )
-
-
-def read_scores(paths: Sequence[Path] | None, split: str) -> Scores | None:
-    """Read the scores given by ``--scores``, if any."""
-    from xlarank.pipelines.support.score_files import Scores
-
-    return Scores.read(paths, split) if paths else None
 
 
 def build(

@@ -214,6 +214,7 @@ def submit(
     from xlarank.data.collection import SAMPLE, refuse_sample_on_kaggle
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import submit as run
+    from xlarank.pipelines.support.score_files import Scores
 
     work = Workspace(workspace)
     stored = sorted(stored_roots(work))
@@ -228,7 +229,7 @@ def submit(
         data_root=root,
         collections=collection or (),
         model_from=model_from,
-        scores=options.read_scores(scores, "test"),
+        scores=Scores.read(scores, "test"),
     )
     console.current_run.keep(out)
     _show_submission(report)

@@ -13,7 +13,7 @@ from typer import Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
-from xlarank.cli.options import built_workspace, read_scores
+from xlarank.cli.options import built_workspace
 from xlarank.data.errors import counted
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
@@ -42,6 +42,7 @@ def evaluate(
     mean, spread and a bootstrap interval.
     """
     from xlarank.pipelines.evaluate import evaluate as run
+    from xlarank.pipelines.support.score_files import Scores
 
     built = built_workspace(data_root, workspace, collection, splits=[split])
     evaluation = run(
@@ -50,7 +51,7 @@ def evaluate(
         collections=collection or (),
         official_indices=official_indices,
         model_from=model_from,
-        scores=read_scores(scores, split),
+        scores=Scores.read(scores, split),
     )
     _show(evaluation, graphs)
     _finish(evaluation, evaluation.report, json_file)
