@@ -88,7 +88,7 @@ def rankers_page() -> str:
         summary = f"{RANKERS[name][:1].upper()}{RANKERS[name][1:]}."
         lines += [f"## {name}", "", summary, ""]
         if name in LOSSES:
-            lines += [inspect.cleandoc(LOSSES[name].about), ""]
+            lines += [inspect.getdoc(LOSSES[name].dataset), ""]
         lines += [
             "| parameter | default | valid values | search space | meaning |",
             "|---|---|---|---|---|",

@@ -20,8 +20,6 @@ from xlarank.models.objectives import mean_rank
 CARD: Final = "model.json"
 FAMILY: Final = "family"
 KERNEL_FAMILY: Final = "kernel-family"
-#: Plural names of the units that folds hold out.
-FOLDS_OF: Final = {FAMILY: "families", KERNEL_FAMILY: "kernel families"}
 
 
 #: The fallback for unseen kernel families: ranks are blended with the compiler's default.
@@ -53,7 +51,7 @@ class ModelCard:
     Attributes:
         rounds: number of rounds.
         folds: out-of-fold metrics, ``{graph: {metric: value}}``; empty without folds.
-        folds_by: unit that folds hold out, a key of `FOLDS_OF`.
+        folds_by: unit that folds hold out, "family" or "kernel-family".
         others: scores of rankers that need no training on the graphs of ``folds``,
             ``{name: {graph: score}}``.
         target: hardware that it ranks for (`xlarank.data.hardware`); empty if unknown.

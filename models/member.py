@@ -58,11 +58,6 @@ class Loss:
     booster: Any = LightGBMBooster
     predicts_times: bool = False
 
-    @property
-    def about(self) -> str:
-        """Documentation of ``dataset``."""
-        return self.dataset.__doc__ or ""
-
 
 @dataclass(frozen=True, eq=False)
 class Member:

@@ -19,7 +19,6 @@ from xlarank.features.meanings import cause_of, meaning_of
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.card import FOLDS_OF
 from xlarank.models.contributions import sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
@@ -98,7 +97,7 @@ def section(workspace: Workspace, collection: Collection) -> dict[str, Any]:
         if not rankings and choice.trained is not None:
             card = choice.trained.require_card()
             rankings = first_of(out_of_fold(workspace, collection, card), choice.model.name)
-            held_out = f"out of fold, {FOLDS_OF[card.folds_by]} held out"
+            held_out = f"out of fold by {card.folds_by.replace('-', ' ')}"
             left_out.clear()
     except XlarankError as error:
         return shown | {"reason": str(error)}

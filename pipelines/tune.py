@@ -24,7 +24,7 @@ from xlarank.models.tuned import save_best, tuned_members
 from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, rungs_of
 from xlarank.models.validation.metrics import paired_difference, require_selection
 from xlarank.pipelines.support.progress import Step, steps_of
-from xlarank.pipelines.support.workspaces import chosen_collections, workspace_lock
+from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
 from xlarank.pipelines.training.studies import FINISHED, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
@@ -90,6 +90,7 @@ def tune(
     fit = fit or FitSettings(ROUNDS)
     deadline = None if timeout is None else time.monotonic() + timeout
     chosen = chosen_collections(workspace, collections)
+    left_out: dict[str, str] = {}
     results = list[TuneResult]()
     with (
         open_storage(workspace, storage) as opened,
@@ -97,17 +98,13 @@ def tune(
     ):
         for number, collection in enumerate(chosen):
             share = deadline and max(0.0, deadline - time.monotonic()) / (len(chosen) - number)
-            try:
+            with leaving_out(collection, collections, left_out):
                 objective = Objective.of(workspace, collection, model, fit, select)
                 study = open_study(opened, objective.study_name, objective.defaults, fit.seed)
                 results.append(_optimize(objective, study, trials, share, step))
-            except (CollectionError, ModelError) as error:
-                if str(collection) in collections:
-                    raise
-                results.append(TuneResult(str(collection), skipped=str(error)))
-    if all(result.skipped for result in results):
-        raise CollectionError("; ".join(result.skipped for result in results))
-    return results
+    if not results:
+        raise CollectionError("; ".join(left_out.values()))
+    return results + [TuneResult(name, skipped=reason) for name, reason in left_out.items()]
 
 
 def _optimize(

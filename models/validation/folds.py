@@ -115,7 +115,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Folds, empty if nothing can be held out, and their unit ``by``, a key of `FOLDS_OF`."""
+    """Folds, empty if nothing can be held out, and their unit, "family" or "kernel-family"."""
 
     by: str
     folds: list[Fold]

@@ -85,7 +85,7 @@ def test_without_other_valid_graphs_scores_are_out_of_fold(trained, tmp_path, wi
     }
     assert scores.keys() == shown["metrics"].keys() and len(scores) == 5 + 2 * with_valid
     words = read(tmp_path / "report.html")[1]
-    assert shown["sentence"] in words and ", out of fold, families held out" in words
+    assert shown["sentence"] in words and ", out of fold by family" in words
     assert "rule: file order" in words and not shown["charts"]
     assert not shown["left_out"]
 
