@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable, group_codes
-from xlarank.data.errors import GraphFileError, ParameterError, counted, naming
+from xlarank.data.errors import GraphFileError, counted, naming
 from xlarank.data.hardware import WORDS, collection_parts, hardware_of, is_hardware
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
@@ -185,7 +185,7 @@ class TileGraph(Graph):
 
 
 #: A graph, or the path of its npz file.
-GraphLike = Graph | str | Path
+GraphLike = LayoutGraph | TileGraph | str | Path
 
 
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
@@ -221,20 +221,8 @@ def read_archive(
 
 
 def as_graph(graph: GraphLike) -> LayoutGraph | TileGraph:
-    """Return a graph, read from its npz file if it is a path; raises `ParameterError` for anything
-    else, and `GraphFileError`.
-    """
-    if isinstance(graph, LayoutGraph | TileGraph):
-        return graph
-    if not isinstance(graph, str | Path):
-        expected = "a LayoutGraph, a TileGraph or a path"
-        raise ParameterError(f"{brief(graph)} is no graph", expected=expected)
-    return read_graph(graph)
-
-
-def brief(value: object) -> str:
-    """Describe a value in an error."""
-    return f"{type(value).__name__} {value.name}" if isinstance(value, Graph) else f"{value!r:.60}"
+    """Return a graph, read from its npz file if it is a path; raises `GraphFileError`."""
+    return read_graph(graph) if isinstance(graph, str | Path) else graph
 
 
 def config_count(path: Path, kind: Kind) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import GraphFileError, ParameterError
-from xlarank.data.graph import Graph, LayoutGraph, TileGraph, as_graph
+from xlarank.data.graph import Graph, GraphLike, LayoutGraph, TileGraph, as_graph
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.block import Block
 from xlarank.features.catalogue import blocks_of, columns_in
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def compute_features(graph: Graph | str | Path, *, target: str | None = None) -> pl.DataFrame:
+def compute_features(graph: GraphLike, *, target: str | None = None) -> pl.DataFrame:
     """Compute the rows of a graph or of an npz file, one for each *distinct* configuration.
 
     The columns are as in `xlarank.load_rows`, without the folds; ``collection`` and ``split`` are

@@ -44,8 +44,8 @@ def rank(
 ) -> Ranking:
     """Rank every configuration of a graph or of an npz file by what `choose_for_graph` chooses.
 
-    Raises `GraphFileError` for the file, `ParameterError` if nothing names its hardware,
-    `ModelError` if the model is missing, and `ParameterError` for an argument that is not a graph.
+    Raises `GraphFileError` for the file, `ParameterError` if nothing names its hardware, and
+    `ModelError` if the model is missing.
     """
     chosen, choice, hardware = choose_for_graph(
         workspace, graph, target=target, collection=collection, model_from=model_from

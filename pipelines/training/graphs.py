@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError, ParameterError, counted
-from xlarank.data.graph import Graph, GraphLike, as_graph, brief
+from xlarank.data.graph import Graph, GraphLike, as_graph
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.hardware import substitution_note
@@ -152,10 +152,8 @@ def graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     """Return the graphs as a list; raises `ParameterError` for anything but several graphs, and
     `ModelError` for none.
     """
-    if isinstance(graphs, GraphLike):
-        raise ParameterError(f"{brief(graphs)} is one graph", expected=_GRAPHS, do="pass a list")
-    if not isinstance(graphs, Iterable):
-        raise ParameterError(f"the graphs are {brief(graphs)}", expected=_GRAPHS)
+    if isinstance(graphs, GraphLike) or not isinstance(graphs, Iterable):
+        raise ParameterError(f"the graphs are {graphs!r:.60}", expected=_GRAPHS)
     if not (listed := list(graphs)):
         raise ModelError("there are no graphs", expected=_GRAPHS)
     return listed

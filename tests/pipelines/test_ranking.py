@@ -275,9 +275,6 @@ def test_what_ships_needs_no_workspace_and_tiles_of_tpus_are_ranked_by_trees(tmp
 
 
 def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_trained, tmp_path):
-    no_graph = "42 is no graph; expected a LayoutGraph, a TileGraph or a path"
-    with pytest.raises(ParameterError, match=no_graph):
-        xlarank.rank(42, shared_trained)
     with pytest.raises(GraphFileError, match="cannot be opened"):
         xlarank.rank(tmp_path, shared_trained)
     with pytest.raises(GraphFileError, match="holds no npz files"):
