@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -12,18 +13,24 @@ from xlarank.data.errors import ParameterError, did_you_mean
 from xlarank.data.graph import Kind
 from xlarank.models import objectives
 from xlarank.models.arrays import Floats
-from xlarank.models.boosters.xgboost import XGBoostBooster
+from xlarank.models.boosters.lightgbm import LIGHTGBM
+from xlarank.models.boosters.xgboost import XGBOOST, XGBoostBooster
 from xlarank.models.estimators import ESTIMATORS
 from xlarank.models.member import CHOICES, Loss, Member
-from xlarank.models.params import MAX_LEAVES, Interval, OneOf, ParamSpec, Specs, complete_params
+from xlarank.models.params import Interval, OneOf, ParamSpec, Specs, complete_params
 from xlarank.models.training_data import Dataset, FitSettings, TrainingData
 
-#: One of `CHOICES`. Tiles leave out ranks among a kernel's few candidates, which do not transfer to
-#: other kernels.
-_COLUMNS = ParamSpec(
+
+def _choice(default: Any, choices: Sequence[Any], meaning: str, tile: Any = None) -> ParamSpec:
+    """Declare a parameter of which studies try all valid values."""
+    values = OneOf(tuple(choices))
+    return ParamSpec(default, values, values, meaning, tile)
+
+
+#: Tiles leave out ranks among a kernel's few candidates, which do not transfer to other kernels.
+_COLUMNS = _choice(
     "all",
-    OneOf(CHOICES),
-    OneOf(CHOICES),
+    CHOICES,
     "columns to use: all, without those that are constant within a graph, without those computed "
     "from all candidates, or without both",
     tile="no_listwise",
@@ -42,66 +49,21 @@ _TIE_TOLERANCE = ParamSpec(
     OneOf((0.0, 0.001, 0.003, 0.01, 0.03)),
     "maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU",
 )
-_leaves = partial(
-    ParamSpec,
-    check=Interval(2, MAX_LEAVES, whole=True),
-    search=Interval(4, 48, whole=True, log=True),
-    meaning="maximum number of leaves per tree",
-)
-_SHARE = Interval(0, 1, above=True)
-_RATE = Interval(0, above=True)
-_FLAG = OneOf((True, False))
-_LABELS = OneOf(("rank", "log"))
-_GRAPH_WEIGHTS = OneOf(tuple(objectives.GRAPH_WEIGHTS))
-_GRAPH_WEIGHT = ParamSpec(
-    "equal",
-    _GRAPH_WEIGHTS,
-    _GRAPH_WEIGHTS,
-    "weight of a graph: equal, or by the square root or the number of its rows",
-)
-_learning_rate = partial(
-    ParamSpec, check=_RATE, search=Interval(0.02, 0.2, log=True), meaning="weight of each tree"
-)
-_min_data_in_leaf = partial(
-    ParamSpec,
-    check=Interval(0, whole=True),
-    search=Interval(5, 100, whole=True, log=True),
-    meaning="minimum number of rows per leaf",
-)
-_COLUMN_SHARE = "share of the columns used for each tree"
-_ROW_SHARE = "share of the rows used for each tree"
-_LEAF_L2 = "L2 penalty on leaf values"
-#: Parameters of LightGBM's trees, with LightGBM's names. Defaults were chosen by leave-family-out
-#: folds. For tiles, trees see fewer rows and columns, because a kernel's five best tiles vary from
-#: seed to seed.
-LIGHTGBM: Final[Specs] = {
-    "learning_rate": _learning_rate(0.05, tile=0.07),
-    "num_leaves": _leaves(15),
-    "min_data_in_leaf": _min_data_in_leaf(20),
-    "feature_fraction": ParamSpec(0.5, _SHARE, Interval(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
-    "bagging_fraction": ParamSpec(0.8, _SHARE, Interval(0.5, 1.0), _ROW_SHARE, tile=0.6),
-    "lambda_l2": ParamSpec(1.0, Interval(0), Interval(0.1, 100.0, log=True), _LEAF_L2),
-}
-#: Parameters of XGBoost's trees, with XGBoost's names.
-XGBOOST: Final[Specs] = {
-    "learning_rate": _learning_rate(0.05),
-    "max_leaves": _leaves(15),
-    "min_child_weight": ParamSpec(
-        5.0, Interval(0), Interval(0.1, 30.0, log=True), "minimum sum of hessians per leaf"
-    ),
-    "colsample_bytree": ParamSpec(0.5, _SHARE, Interval(0.1, 1.0), _COLUMN_SHARE, tile=0.3),
-    "subsample": ParamSpec(0.8, _SHARE, Interval(0.5, 1.0), _ROW_SHARE, tile=0.6),
-    "reg_lambda": ParamSpec(1.0, Interval(0), Interval(0.1, 100.0, log=True), _LEAF_L2),
-}
-_PARTNERS = "number of partners drawn for a row in a round"
 #: Parameters of a loss on sampled pairs.
 PAIRS: Final[Specs] = {
     "init_score_weight": _INIT_SCORE_WEIGHT,
     "pairs": ParamSpec(
-        8, Interval(1, whole=True), Interval(2, 32, whole=True, log=True), _PARTNERS
+        8,
+        Interval(1, whole=True),
+        Interval(2, 32, whole=True, log=True),
+        "number of partners drawn for a row in a round",
     ),
     "tie_tolerance": _TIE_TOLERANCE,
-    "graph_weight": _GRAPH_WEIGHT,
+    "graph_weight": _choice(
+        "equal",
+        [*objectives.GRAPH_WEIGHTS],
+        "weight of a graph: equal, or by the square root or the number of its rows",
+    ),
     "columns": _COLUMNS,
 }
 
@@ -211,10 +173,10 @@ _LOSSES: Final = (
         {
             **LIGHTGBM,
             "init_score_weight": _INIT_SCORE_WEIGHT,
-            "lambdarank_norm": ParamSpec(
-                True, _FLAG, _FLAG, "whether to normalise gradients per group"
+            "lambdarank_norm": _choice(
+                True, (True, False), "whether to normalise gradients per group"
             ),
-            "labels": ParamSpec("rank", _LABELS, _LABELS, "relevance by rank or by log cost"),
+            "labels": _choice("rank", ("rank", "log"), "relevance by rank or by log cost"),
             "columns": _COLUMNS,
             # The cost of the loss is quadratic in the group size. On 5000 configurations of a real
             # graph, groups of 250 reached the tau of groups of 1000 (0.855 and 0.851 after 100
@@ -233,19 +195,15 @@ _LOSSES: Final = (
         ranknet,
         {
             **LIGHTGBM,
-            "learning_rate": _learning_rate(0.03, tile=0.07),
-            "num_leaves": _leaves(15, tile=7),
+            "learning_rate": replace(LIGHTGBM["learning_rate"], default=0.03),
+            "num_leaves": replace(LIGHTGBM["num_leaves"], tile=7),
             **PAIRS,
         },
     ),
     Loss(
         "xgb-pairwise",
         pairwise,
-        {
-            **XGBOOST,
-            **PAIRS,
-            "pairs": ParamSpec(8, Interval(1, whole=True), Interval(4, 16, whole=True), _PARTNERS),
-        },
+        {**XGBOOST, **PAIRS, "pairs": replace(PAIRS["pairs"], search=Interval(4, 16, whole=True))},
         booster=XGBoostBooster,
     ),
     Loss(
@@ -259,10 +217,9 @@ _LOSSES: Final = (
                 OneOf((0.0, 0.5, 1.0)),
                 "weight of the logarithm of the estimated time in the initial score",
             ),
-            "monotone": ParamSpec(
+            "monotone": _choice(
                 True,
-                _FLAG,
-                _FLAG,
+                (True, False),
                 "whether scores are constrained to be non-decreasing in the columns of estimated "
                 "times",
                 tile=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import Any, Final, Self
@@ -12,18 +12,21 @@ import numpy as np
 
 from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.params import MAX_DEPTH
+from xlarank.models.boosters.lightgbm import LIGHTGBM
+from xlarank.models.params import MAX_DEPTH, Interval, ParamSpec, Specs
 from xlarank.models.training_data import Dataset, FitSettings, in_batches
 
-#: Parameters of trees that a loss declares.
-TREE_PARAMS: Final = (
-    "learning_rate",
-    "max_leaves",
-    "min_child_weight",
-    "colsample_bytree",
-    "subsample",
-    "reg_lambda",
-)
+#: Parameters of trees, with XGBoost's names.
+XGBOOST: Final[Specs] = {
+    "learning_rate": replace(LIGHTGBM["learning_rate"], tile=None),
+    "max_leaves": LIGHTGBM["num_leaves"],
+    "min_child_weight": ParamSpec(
+        5.0, Interval(0), Interval(0.1, 30.0, log=True), "minimum sum of hessians per leaf"
+    ),
+    "colsample_bytree": LIGHTGBM["feature_fraction"],
+    "subsample": LIGHTGBM["bagging_fraction"],
+    "reg_lambda": LIGHTGBM["lambda_l2"],
+}
 _MAX_BIN: Final = 64
 
 
@@ -39,7 +42,7 @@ class XGBoostBooster:
     def tree_params(params: Mapping[str, Any], settings: FitSettings) -> dict[str, Any]:
         """Return the parameters of training by XGBoost's names."""
         return {
-            **{name: params[name] for name in TREE_PARAMS},
+            **{name: params[name] for name in XGBOOST},
             "base_score": 0.0,
             "tree_method": "hist",
             "grow_policy": "lossguide",
