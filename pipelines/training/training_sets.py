@@ -176,7 +176,7 @@ def read_training_set(
     for other in others:
         if other.kind != collection.kind:
             expected = f"a {collection.kind} collection"
-            do = "choose the collections to train with `collections`"
+            do = "choose the collections to train with `collection`"
             got = f"{collection} cannot also be trained on {other}"
             raise CollectionError(got, expected=expected, do=do)
     manifests = {

@@ -38,8 +38,6 @@ _MAX_NAMES = 3
 FILE_WIDTH = 100
 #: A parameter in a message, perhaps with a value.
 _PARAMETER: Final = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
-#: Parameters whose options have another name.
-_OPTIONS: Final = {"collections": "collection"}
 #: Value of ``--json`` for standard output.
 STDOUT: Final = Path("-")
 
@@ -90,7 +88,7 @@ def as_options(text: str) -> str:
     """
 
     def option(match: re.Match[str]) -> str:
-        name = _OPTIONS.get(match[1], match[1]).replace("_", "-")
+        name = match[1].replace("_", "-")
         return f"--{name} {match[2]}" if match[2] else f"--{name}"
 
     return _PARAMETER.sub(option, text)
