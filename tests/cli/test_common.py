@@ -20,6 +20,7 @@ from xlarank.cli.app import NEXT, commands, examples_of
 from xlarank.cli.dataset import LABELS
 from xlarank.cli.options import RANKERS, moved_to_front
 from xlarank.cli.scoring import score_rows
+from xlarank.data.collection import SAMPLE
 from xlarank.models.losses import rankers
 
 
@@ -149,6 +150,8 @@ def test_info_of_a_file_shows_the_noise_of_its_labels(small):
     assert json.loads(Path("labels.json").read_text()) == expected
     assert done.code == 0 and re.search(r"noise of identical configurations +0.7036 ?%", done.out)
     assert "next: python run.py rank small/tile.npz\n" in done.out
+    averaged = graph_path(SAMPLE, LAYOUT, "valid", "mlp__a")
+    assert "noise" not in here("info", averaged).out, "duplicates share a label"
     names = LABELS.keys() - {"best_ns", "default_ns"}
     assert json.loads(here("info", layout, "--json", "-").out).keys() == names
     both = "tile.npz and a data root or collection are named"
