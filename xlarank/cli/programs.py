@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xlarank.pipelines.programs.advise.diagnosis import Diagnosis
 
 app = Typer()
-#: Display names of statuses of a search (`advise.search.LayoutSearch.statuses`), if others.
+#: Display names of statuses of configurations (`Advice.compiled`), if others.
 _STATUS: Final = {"ok": "compiled", "known": "duplicates of known programs"}
 #: Maximum number of operations and copies shown in a table; --json lists all.
 _SHOWN: Final = 10
