@@ -6,12 +6,11 @@ import gc
 import socket
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xlarank.data.collection import Collection, GraphFile
-from xlarank.data.errors import FeatureStoreError, GraphFileError, XlarankError
+from xlarank.data.errors import GraphFileError, XlarankError
 from xlarank.data.graph import config_count, read_graph
 from xlarank.data.workspace import Workspace, require_safe_name
 from xlarank.features import store
@@ -33,7 +32,7 @@ class PartJob:
 
     Attributes:
         sources: identities of the client's files, by name.
-        stored: entries in the manifest, by name; before building, of current rows alone.
+        stored: entries in the manifest, by name.
         broken: reasons why files have no rows, by name.
         kept: number of graphs whose rows were stored and current.
         content: content of the rows' file if the client still has to write it.
@@ -68,32 +67,25 @@ class PartJob:
         return self.workspace.rows(self.collection, self.split, self.part)
 
     def find_stored(self) -> bool:
-        """Find current rows; return whether nothing is to be built or removed."""
-        if not self.sources:
-            return True
-        before = store.stored_graphs(self.rows, self.recipe)
-        for name, source in self.sources.items():
-            entry = before.get(name)
-            if entry is not None and entry.source == source:
-                self.stored[name] = replace(entry, part=self.part)
-        self.kept = len(self.stored)
-        return self.stored.keys() == self.sources.keys() == before.keys()
+        """Find stored rows; return whether they are of these files, and nothing is to be built."""
+        stored = store.stored_graphs(self.rows, self.recipe) if self.sources else {}
+        if {name: entry.source for name, entry in stored.items()} != self.sources:
+            return False
+        self.stored = stored
+        self.kept = len(stored)
+        return True
 
     def build(self) -> PartJob:
-        """Compute missing or outdated rows, write them with the stored ones and return the job."""
-        before: dict[str, tuple[GraphRows, Source]] = {}
-        if self.stored:
-            with suppress(FeatureStoreError):  # workers of a cluster cannot read the workspace
-                before = store.read_rows(self.rows, self.recipe)
-        current = self.stored.keys() & before.keys()
-        self.kept = len(current)
-        self.stored = {}
+        """Compute and write the rows of all files, and return the job."""
         graphs: list[GraphRows] = []
         for file in self.files:
             if file.name in self.broken:
                 continue
+            if self.collection.kind == "layout":
+                gc.collect()  # the context of a graph, up to a gigabyte, is in reference cycles
             try:
-                rows = before[file.name][0] if file.name in current else self._compute(file)
+                graph = read_graph(file.path, self.collection.kind)
+                rows = sample_rows(assemble(graph, self.recipe.hardware), self.recipe)
                 self.stored[file.name] = StoredGraph.of(rows, self.part, self.sources[file.name])
                 graphs.append(rows)
             except Exception as error:
@@ -108,13 +100,6 @@ class PartJob:
         reason = why_broken(self.files, error)
         self.broken = dict.fromkeys((file.name for file in self.files), reason)
         self.stored = {}
-        self.kept = 0
-
-    def _compute(self, file: GraphFile) -> GraphRows:
-        if self.collection.kind == "layout":
-            gc.collect()  # the previous graph's context, up to a gigabyte, is in reference cycles
-        graph = read_graph(file.path, self.collection.kind)
-        return sample_rows(assemble(graph, self.recipe.hardware), self.recipe)
 
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
