@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,8 +15,6 @@ if TYPE_CHECKING:  # slow import, not needed for --help
 
 #: Default workspace of commands.
 DEFAULT_ROOT: Final = Path("work")
-
-_SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,7 @@ class Workspace:
 
 def require_safe_name(name: str) -> None:
     """Raise `WorkspaceError` for a name that could lead outside the workspace."""
-    if not _SAFE_NAME.fullmatch(name):
+    if not name.isprintable() or name[:1] in ("", ".", " ") or {*name} & {"/", "\\"}:
         got = f"the name {name!r} cannot be used inside the workspace"
-        special = ". _ - + = @ , ' ( ) [ ] { } # % & ! ^"
-        expected = f"letters, digits, spaces and {special}, no dot in front"
+        expected = "printable characters, no slash, and no dot or space in front"
         raise WorkspaceError(got, expected=expected, do="rename the file or folder")
