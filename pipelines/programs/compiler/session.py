@@ -207,27 +207,18 @@ class Compiler(AbstractContextManager["Compiler", None]):
             programs={name: module.SerializeToString() for name, module in programs.items()},
         )
         job = self._start(work, float("inf"))
-        answer = None
         attempted = ""
         loaded = 0
-        offset = 0
         try:
-            while answer is None:
-                answer = job.answer()  # before the events are read: none can be overlooked
-                if (path := job.folder / measuring.EVENTS_FILE).exists():
-                    with open(path, "rb") as stream:
-                        stream.seek(offset)
-                        *lines, _ = stream.read().split(b"\n")
-                    offset += sum(len(line) + 1 for line in lines)
-                    for event, value in map(json.loads, lines):
-                        if event == "round":
-                            yield value
-                        elif event == "attempt":
-                            attempted = value
-                        else:
-                            loaded += 1
-                            step(f"{loaded} of {len(programs)} programs loaded")
-                self._wait()
+            for event, value in self._events(job):
+                if event == "round":
+                    yield value
+                elif event == "attempt":
+                    attempted = value
+                else:
+                    loaded += 1
+                    step(f"{loaded} of {len(programs)} programs loaded")
+            answer = job.answer()
         finally:
             self._end(job)
         if isinstance(answer, XlarankError):
@@ -241,6 +232,21 @@ class Compiler(AbstractContextManager["Compiler", None]):
             got = f"the programs cannot be measured ({answer.message})"
             do = "measure fewer configurations; rounds measured so far are kept"
             raise CompilerError(got, expected="programs that run on one device", do=do)
+
+    def _events(self, job: _Job) -> Iterator[list[Any]]:
+        """Yield the events of a measurement (`measuring.EVENTS_FILE`) until it ends."""
+        path = job.folder / measuring.EVENTS_FILE
+        offset = 0
+        ended = False
+        while not ended:
+            ended = job.answer() is not None  # before the events are read: none can be overlooked
+            if path.exists():
+                with open(path, "rb") as stream:
+                    stream.seek(offset)
+                    *lines, _ = stream.read().split(b"\n")
+                offset += sum(len(line) + 1 for line in lines)
+                yield from map(json.loads, lines)
+            self._wait()
 
     def ask(
         self, work: xla.Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None
