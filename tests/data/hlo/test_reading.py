@@ -63,7 +63,7 @@ def test_other_bytes_than_programs_are_refused(data: bytes, words: str) -> None:
 
 @pytest.fixture
 def no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr(reading, "_PARSE", "import jaxlib_that_is_not_there")
 
 
 @pytest.mark.usefixtures("no_parser")
