@@ -126,10 +126,7 @@ def common(
         bool, Option("--verbose", help="Print each step, and lists in full.")
     ] = False,
 ) -> None:
-    r"""Rank compiler configurations without running them: boosted trees on TpuGraphs data.
-
-    --quiet and --verbose may stand before or after the command.
-    """
+    """Set the options of all commands, which may stand before or after the command."""
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.current_run.quiet = quiet
