@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, product
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from xlarank.data.collection import (
     DataRoot,
@@ -50,40 +50,24 @@ _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_TH
 Results: TypeAlias = Generator[PartJob, None, None]
 
 
-@dataclass(frozen=True)
-class SplitReport:
-    """Result of one split of a collection.
-
-    Attributes:
-        built, kept: graphs computed now, and already stored.
-    """
-
-    collection: str
-    split: str
-    graphs: int
-    configs: int
-    rows: int
-    built: int
-    kept: int
-    unrankable: list[str]
-    broken: dict[str, str]
-
-
 @dataclass(frozen=True, repr=False)
 class BuildReport(Table):
     """Result of a build.
 
     Attributes:
+        splits: a record of each collection and split: numbers of ``graphs``, ``configs`` and
+            ``rows``, of graphs ``built`` now and ``kept`` from before, names of those that are
+            ``unrankable``, and why others are ``broken``.
         removed: collections and splits without files, whose stored rows were removed.
     """
 
-    splits: list[SplitReport]
+    splits: list[dict[str, Any]]
     removed: list[str]
     seconds: float
 
     def __repr__(self) -> str:
-        graphs = counted(sum(part.graphs for part in self.splits), "graph")
-        rows = counted(sum(part.rows for part in self.splits), "row")
+        graphs = counted(sum(part["graphs"] for part in self.splits), "graph")
+        rows = counted(sum(part["rows"] for part in self.splits), "row")
         broken = f", {counted(len(self.broken), 'broken file')}" if self.broken else ""
         return f"<BuildReport: {graphs}, {rows}{broken}, {self.seconds:.1f} s>"
 
@@ -91,19 +75,15 @@ class BuildReport(Table):
         """Return a frame with a row for each split."""
         import polars as pl
 
-        names = ("collection", "split", "graphs", "built", "kept", "configs", "rows")
-        rows = []
-        for part in self.splits:
-            row = {name: getattr(part, name) for name in names}
-            rows.append(row | {"broken": len(part.broken)})
-        return pl.DataFrame(rows)
+        rows = [{**part, "broken": len(part["broken"])} for part in self.splits]
+        return pl.DataFrame(rows).drop("unrankable")
 
     @property
     def broken(self) -> dict[str, str]:
         broken = {}
         for part in self.splits:
-            for name, reason in part.broken.items():
-                broken[f"{part.collection} {part.split} {name}"] = reason
+            for name, reason in part["broken"].items():
+                broken[f"{part['collection']} {part['split']} {name}"] = reason
         return broken
 
 
@@ -147,9 +127,9 @@ def build_features(
     with workspace_lock(workspace):
         # another command may have changed the root meanwhile
         require_one_root(data_root, workspace, discovered)
-        reports = _write_manifests(data_root, workspace, work, built)
+        splits_built = _write_manifests(data_root, workspace, work, built)
         removed = _remove_splits_without_files(workspace, collections, wanted, discovered)
-    return BuildReport(reports, removed, time.monotonic() - started)
+    return BuildReport(splits_built, removed, time.monotonic() - started)
 
 
 def _run(
@@ -279,8 +259,9 @@ def _write_manifests(
     workspace: Workspace,
     work: list[PartJob],
     built: dict[tuple[GraphFile, ...], PartJob],
-) -> list[SplitReport]:
-    reports: list[SplitReport] = []
+) -> list[dict[str, Any]]:
+    """Write the manifest of each split; return its record in the report."""
+    records = []
     for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):
         jobs = [*members]
         recipe = jobs[0].recipe
@@ -300,24 +281,24 @@ def _write_manifests(
             _sources(jobs),
         )
         kept = sum(job.kept for job in done)
-        report = SplitReport(
-            collection=str(collection),
-            split=split,
-            graphs=sum(len(job.files) for job in jobs),
-            configs=sum(graph.configs for graph in stored.values()),
-            rows=sum(graph.rows for graph in stored.values()),
-            built=len(stored) - kept,
-            kept=kept,
-            unrankable=[name for name, graph in stored.items() if not graph.rankable],
-            broken=broken,
-        )
-        reports.append(report)
+        record = {
+            "collection": str(collection),
+            "split": split,
+            "graphs": sum(len(job.files) for job in jobs),
+            "configs": sum(graph.configs for graph in stored.values()),
+            "rows": sum(graph.rows for graph in stored.values()),
+            "built": len(stored) - kept,
+            "kept": kept,
+            "unrankable": [name for name, graph in stored.items() if not graph.rankable],
+            "broken": broken,
+        }
+        records.append(record)
         try:
             workspace.features(collection, split)
         except WorkspaceError:  # invalid name: each of its files is reported as broken
             continue
         write_manifest(workspace, collection, split, manifest)
-    return reports
+    return records
 
 
 def _sources(jobs: Sequence[PartJob]) -> dict[str, Source]:

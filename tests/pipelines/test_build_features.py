@@ -42,7 +42,7 @@ def manifest(workspace, collection=LAYOUT, split="train"):
 
 
 def totals(report):
-    counts = [(part.built, part.kept, len(part.broken)) for part in report.splits]
+    counts = [(part["built"], part["kept"], len(part["broken"])) for part in report.splits]
     return tuple(np.sum(counts, axis=0).tolist())
 
 
@@ -57,13 +57,13 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     expected = []
     for collection, splits in TREE.items():
         expected += [(collection, split) for split in splits]
-    assert [(part.collection, part.split) for part in report.splits] == expected
+    assert [(part["collection"], part["split"]) for part in report.splits] == expected
     for part in report.splits:
-        names = [*TREE[part.collection][part.split]]
-        assert [*stored(work, part.collection, part.split)] == names
-        assert part.graphs == part.built == len(names)
+        names = [*TREE[part["collection"]][part["split"]]]
+        assert [*stored(work, part["collection"], part["split"])] == names
+        assert part["graphs"] == part["built"] == len(names)
     first = report.splits[0]
-    assert (first.configs, first.rows) == (5 * 24, 5 * 22), "two of each 24 are repeats"
+    assert (first["configs"], first["rows"]) == (5 * 24, 5 * 22), "two of each 24 are repeats"
     path = graph_path(tree, LAYOUT, "train", "beta__a")
     rows = stored(work)["beta__a"]
     written = manifest(work)
@@ -203,7 +203,7 @@ def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
             assert drawn_values <= values, "features are of the whole graph"
     before = stored(work)
     report = build(tree, work, max_configs=10, seed=1, **chosen)
-    rebuilt = [part.split for part in report.splits if part.built]
+    rebuilt = [part["split"] for part in report.splits if part["built"]]
     assert rebuilt == ["train"], "nothing is drawn of the others"
     for name, rows in stored(work).items():
         assert before[name].ids.tolist() != rows.ids.tolist()
@@ -244,13 +244,13 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     assert set(manifest(work, split="valid").broken) == {*unsafe, *unreadable}
     rows = stored(work, split="valid")
     assert set(rows) == {*harmless, *TREE[LAYOUT]["valid"], "alike__a", "even__a"}
-    assert report.splits[1].unrankable == ["alike__a", "even__a"]
+    assert report.splits[1]["unrankable"] == ["alike__a", "even__a"]
     assert (len(rows["alike__a"]), len(rows["alike__a"].ids)) == (1, 24)
     written = set(tmp_path.rglob("*")) - before
     assert all(path.is_relative_to(work) for path in written), "nothing outside the workspace"
     graph_path(tree, TILE, "valid", "pool__a").write_bytes(b"no zip")
     report = build(tree, work, collections=[TILE], splits=["valid", "train"])
-    assert [part.split for part in report.splits] == ["train", "valid"]
+    assert [part["split"] for part in report.splits] == ["train", "valid"]
     broken = manifest(work, TILE, "valid")
     assert (broken.graphs, [*broken.broken]) == ({}, ["pool__a"])
     assert set(stored(work, split="valid")) == set(rows), "other collections are left alone"
@@ -334,8 +334,8 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     assert listener.jobs == [("building features", FILES + 1)] and listener.ended == 1
     assert len(listener.notes) == FILES + 1 and f"{LAYOUT} train alpha__a" in listener.notes
     again = build(tree, tmp_path / "there", **asked).splits
-    assert sum(part.built for part in again) == 0
-    assert sum(part.kept for part in again) == FILES - 1
+    assert sum(part["built"] for part in again) == 0
+    assert sum(part["kept"] for part in again) == FILES - 1
     monkeypatch.setattr("xlarank.features.catalogue.COLUMNS_VERSION", 0)
     other_code = r"worker on .* has version .*install the same xlarank"
     with pytest.raises(XlarankError, match=other_code):

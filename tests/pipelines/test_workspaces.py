@@ -180,7 +180,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     with pytest.raises(ModelError, match="run build-features, then train again"):
         rank(work, path)
     again = build(tree, trained, collections=[TILE]).splits
-    assert {part.kept for part in again} == {0}, "all are built again"
+    assert {part["kept"] for part in again} == {0}, "all are built again"
     quick(work, collections=[TILE])
     rank(work, path)
     evaluate(work, collections=[TILE])
@@ -207,7 +207,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, request):
             read_rows(path)
         (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
         # the rows of all graphs share a file
-        assert (report.built, report.kept) == (len(stored(built)), 0)
+        assert (report["built"], report["kept"]) == (len(stored(built)), 0)
         assert path.read_bytes() == whole
     read_rows(path)
 

@@ -39,9 +39,9 @@ def demo(workspace: options.Work = Path("work/demo")) -> None:
     say("The embedded sample: layouts and tiles of small programs, measured on a CPU.", "bold")
     built = build_features(root, work, collections=DEMO)
     for name in DEMO:
-        parts = [part for part in built.splits if part.collection == name]
-        graphs = sum(part.graphs for part in parts)
-        rows = sum(part.rows for part in parts)
+        parts = [part for part in built.splits if part["collection"] == name]
+        graphs = sum(part["graphs"] for part in parts)
+        rows = sum(part["rows"] for part in parts)
         say(f"built {name}: {counted(graphs, 'graph')}, {rows:,} distinct configurations")
     trained = train(work, collections=DEMO)
     evaluation = evaluate(work, collections=DEMO)

@@ -256,21 +256,21 @@ def build(
     report = run(root, workspace, **settings)
     show_rows(
         {
-            "collection": part.collection,
-            "split": part.split,
-            ">graphs": part.graphs,
-            ">built": part.built,
-            ">kept": part.kept,
-            ">configurations kept": f"{part.configs:,}",
-            ">distinct rows": f"{part.rows:,}",
-            ">broken": len(part.broken),
+            "collection": part["collection"],
+            "split": part["split"],
+            ">graphs": part["graphs"],
+            ">built": part["built"],
+            ">kept": part["kept"],
+            ">configurations kept": f"{part['configs']:,}",
+            ">distinct rows": f"{part['rows']:,}",
+            ">broken": len(part["broken"]),
         }
         for part in report.splits
     )
     say(f"{report.seconds:.1f} s in all")
     for part in report.splits:
-        title = f"cannot be ranked ({part.collection} {part.split})"
-        list_reasons(title, dict.fromkeys(part.unrankable, UNRANKABLE))
+        title = f"cannot be ranked ({part['collection']} {part['split']})"
+        list_reasons(title, dict.fromkeys(part["unrankable"], UNRANKABLE))
     list_lines("no file in the data root any more, rows removed", report.removed)
     write_json(json_file, report)
     return report.broken | warn_of_skipped_files(root)
