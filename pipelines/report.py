@@ -209,9 +209,9 @@ def node_rows(explained: Explanation | None) -> list[Row]:
     """Return the nodes whose estimated times differ, the largest first."""
     rows = []
     for node in explained.nodes[:_TOP] if explained is not None else ():
-        row: Row = {"node": node.node, "operation": f"{node.opcode} {node.shape}"}
-        row |= {"layouts": node.layouts, "layouts of the fastest": node.layouts_against}
-        rows.append(row | {"µs": node.nanoseconds / 1e3})
+        row: Row = {"node": node["node"], "operation": f"{node['opcode']} {node['shape']}"}
+        row |= {"layouts": node["layouts"], "layouts of the fastest": node["layouts_against"]}
+        rows.append(row | {"µs": node["nanoseconds"] / 1e3})
     return rows
 
 

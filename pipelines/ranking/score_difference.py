@@ -38,23 +38,6 @@ _MAX_DISTANCE: Final = 2
 _Cost = TypeVar("_Cost", ConfigRelayout, SlowNode)
 
 
-@dataclass(frozen=True)
-class NodeCost:
-    """Exact change of a node's estimated time between two configurations.
-
-    Attributes:
-        layouts, layouts_against: layouts that each configuration sets; empty if not configurable.
-        nanoseconds: time of the node and of copies of its output, first minus second.
-    """
-
-    node: int
-    opcode: str
-    shape: str
-    layouts: str
-    layouts_against: str
-    nanoseconds: float
-
-
 @dataclass(frozen=True, repr=False)
 class Explanation(Table):
     """Difference of the scores of two configurations, ``configuration`` minus ``against``, in
@@ -68,8 +51,10 @@ class Explanation(Table):
         ranks: 1-based ranks of both among all configurations, fastest first.
         runtime_ns: labels of both, 0 if not measured; None if all labels are withheld.
         estimated_ns: times of both that the model predicts; None if it only ranks.
-        nodes: nodes with another estimated time; empty for hardware without a simulation. Their
-            changes sum to the difference of the estimated times, also if another model ranks.
+        nodes: records of nodes with another estimated time; empty for hardware without a
+            simulation. ``layouts`` and ``layouts_against`` are set by the configurations, empty if
+            not configurable. ``nanoseconds``, of a node and of copies of its output, first minus
+            second, sum to the difference of the estimated times, also if another model ranks.
         segments: sums of changes, by the ascending numbers of connected nodes.
         copies, copies_against: copies that the compiler must insert under one of the configurations
             alone, the slowest first.
@@ -90,7 +75,7 @@ class Explanation(Table):
     causes: dict[str, float]
     columns: dict[str, float]
     notes: tuple[str, ...]
-    nodes: tuple[NodeCost, ...] = ()
+    nodes: tuple[dict[str, Any], ...] = ()
     segments: dict[tuple[int, ...], float] = field(default_factory=dict)
     copies: tuple[ConfigRelayout, ...] = ()
     copies_against: tuple[ConfigRelayout, ...] = ()
@@ -225,8 +210,10 @@ def _parts_by_node(
     nodes = []
     for node, change in largest_first(changes).items():
         if change:
-            layouts = after.get(node, ""), before.get(node, "")
-            nodes.append(NodeCost(node, *describe_node(graph, node), *layouts, change))
+            opcode, shape = describe_node(graph, node)
+            record = {"node": node, "opcode": opcode, "shape": shape}
+            record |= {"layouts": after.get(node, ""), "layouts_against": before.get(node, "")}
+            nodes.append(record | {"nanoseconds": change})
     return parts | {"nodes": tuple(nodes), "segments": segments_of(graph, changes)}
 
 

@@ -380,7 +380,7 @@ def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
     explanation = explain_graph(graph, formula("layout", "tpugraphs"), config=13, against="default")
     assert explanation.estimated_ns is not None and explanation.nodes
     difference = pytest.approx(np.subtract(*explanation.estimated_ns), rel=1e-3)
-    assert sum(node.nanoseconds for node in explanation.nodes) == difference
+    assert sum(node["nanoseconds"] for node in explanation.nodes) == difference
     log_ratio = np.log2(np.divide(*explanation.estimated_ns))
     assert explanation.difference == pytest.approx(log_ratio, abs=1e-5)
 
@@ -454,7 +454,7 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path):
     times = [copy.nanoseconds for copy in parts.copies_against]
     assert times == sorted(times, reverse=True)
     assert {*parts.columns} == {"relayout__time__log"}
-    difference = sum(node.nanoseconds for node in parts.nodes)
+    difference = sum(node["nanoseconds"] for node in parts.nodes)
     times = {
         entry["configuration"]: entry["estimated_ns"] for entry in ranking.best(len(ranking.order))
     }

@@ -60,15 +60,15 @@ def _show_nodes(result: Explanation) -> None:
     """Print the nodes whose estimated time differs, and segments: sums over connected nodes."""
     if not result.nodes:
         return
-    total = _microseconds(sum(node.nanoseconds for node in result.nodes), "+")
+    total = _microseconds(sum(node["nanoseconds"] for node in result.nodes), "+")
     say(f"estimated time changes by {total} µs in {counted(len(result.nodes), 'node')}")
     show_rows(
         {
-            ">µs": _microseconds(node.nanoseconds, "+"),
-            ">node": node.node,
-            "operation": f"{node.opcode} {node.shape}",
-            f"set by {result.configuration}": node.layouts,
-            f"set by {result.against}": node.layouts_against,
+            ">µs": _microseconds(node["nanoseconds"], "+"),
+            ">node": node["node"],
+            "operation": f"{node['opcode']} {node['shape']}",
+            f"set by {result.configuration}": node["layouts"],
+            f"set by {result.against}": node["layouts_against"],
         }
         for node in result.nodes[:_TOP]
     )
