@@ -1,6 +1,6 @@
 """Take graphs and kernels that ``collect`` labelled into the embedded sample.
 
-    python -m benchmarks.adopt FOLDER [--sample data/sample]
+    python -m benchmarks.adopt FOLDER
 
 ``FOLDER`` is that of ``collect --out``. Graphs keep their split. Left out, and named: graphs with
 few distinct labels, graphs of families that are held out for scoring, and graphs that the sample
@@ -64,9 +64,8 @@ def adopt(folder: Path, sample: Path) -> tuple[list[str], dict[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--sample", type=Path, default=SAMPLE)
     args = parser.parse_args()
-    taken, left_out = adopt(args.folder, args.sample)
+    taken, left_out = adopt(args.folder, SAMPLE)
     for title, why in left_out.items():
         print(f"left out: {title}: {why}")
     print(f"took {len(taken)} graphs and kernels")

@@ -144,7 +144,7 @@ class TileTemplate:
         }
 
 
-def write_collection(out: Path, real: Path, name: str, share: float, seed: int) -> None:
+def write_collection(out: Path, real: Path, name: str, share: float, seed: int = 0) -> None:
     """Write the files of a collection below ``out``; ``real`` is a data root to copy from."""
     collection = Collection.parse(name)
     graphs: dict[str, Graph] = {}
@@ -178,10 +178,9 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, required=True, help="real files to copy from")
     parser.add_argument("--share", type=float, default=0.03, help="of the official size")
     parser.add_argument("--collection", action="append", choices=[*SIZES], help="default: all")
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     for name in args.collection or SIZES:
-        write_collection(args.out, args.data_root, name, args.share, args.seed)
+        write_collection(args.out, args.data_root, name, args.share)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
-import run
 from xlarank.cli import main
-
-SAMPLE = Path(run.__file__).resolve().parent / "data/sample/npz"
+from xlarank.data.collection import SAMPLE
 
 
 def entered(words: Sequence[str]) -> set[type]:
@@ -72,7 +70,7 @@ def _methods(owner: type) -> set[CodeType]:
 
 def compare() -> None:
     """Print the classes of two commands on the embedded sample, in a temporary workspace."""
-    graph = SAMPLE / "layout/cpu/random/valid/unet__a.npz"
+    graph = SAMPLE / "npz/layout/cpu/random/valid/unet__a.npz"
     with tempfile.TemporaryDirectory() as folder:
         entered(["build-features", "--workspace", folder])
         train = entered(["train", "--rounds", "25", "--seeds", "1", "--workspace", folder])

@@ -22,8 +22,6 @@ from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app, console
 
-#: Commands that read the data root and write to the workspace.
-VERBS = ("build-features", "tune", "train", "evaluate", "submit")
 KEPT = "error: interrupted; finished work is kept, run the same command again to resume"
 
 
@@ -38,13 +36,12 @@ def test_names_and_paths_that_cannot_be_used_are_refused(job, trained, tmp_path,
     absent = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
     in_the_way = r"the workspace .*file cannot be written .*pass another"
     unknown = rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}"
-    for verb in VERBS:
-        refused([verb, "--data-root", "absent"], absent)
-        if verb != "submit":  # which needs no workspace
-            refused([verb, *root, "--workspace", "file"], in_the_way)
-        refused([verb, *work, "--data-root", job.tree, "--collection", "layout:cpu:randm"], unknown)
     for words, message in (
         (["info", "--data-root", "absent"], absent),
+        (["submit", "--data-root", "absent"], absent),
+        (["tune", *root, "--workspace", "file"], in_the_way),
+        ([*build, "file"], in_the_way),
+        (["evaluate", *work, *root, "--collection", "layout:cpu:randm"], unknown),
         ([*build, "w" * 300], "File name too long"),
         (["info", *root, "--json", result], r"cannot write .*result"),
         (["submit", *work, "--out", result], r"cannot write .*result"),
@@ -86,30 +83,19 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
     assert not (tmp_path / "one").exists() and not (tmp_path / "work").exists()
 
 
-@pytest.mark.slow
 def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in (
         "bild-features",
         "info --nonsense",
-        "tune --trials 0",
         "tune --trials many",
-        "tune --timeout -1",
         "tune --timeout nan",
         "train --seeds 0",
-        "build-features --max-configs -1",
-        "build-features --jobs -1",
         "rank",
-        "rank a.npz --top 0",
-        "rank a.npz b.npz",
-        "submit --out",
         "info --quiet --verbose",
-        "train --threads -2",
-        "tune --seed -1",
     ):
         outcome = here(*words.split())
         assert (outcome.code, outcome.out) == (2, "") and "Error" in outcome.err, words
-        assert ("No such option" in outcome.err) == ("nonsense" in words), words
     assert list(tmp_path.iterdir()) == []
 
 
