@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, counted, reasons
 from xlarank.data.workspace import Workspace
@@ -18,7 +20,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import params_for
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.ranking.model_choice import best_of
-from xlarank.pipelines.support.baselines import Rankings
+from xlarank.pipelines.support.baselines import Rankings, column
 from xlarank.pipelines.support.evaluation import Evaluation, add_rules, first_of, out_of_fold
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
@@ -89,6 +91,13 @@ def cross_validate(
     if not evaluation.rankings:
         why = "; ".join(reasons(evaluation.left_out))
         raise CollectionError(f"nothing could be cross-validated: {why}")
+    if len(rankers) > 1:
+
+        def mean_score(ranker: str) -> float:
+            boards = evaluation.rankings.values()
+            return float(np.mean([column(board[ranker]).mean() for board in boards]))
+
+        evaluation.several = sorted(rankers, key=mean_score, reverse=True)
     return evaluation
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, counted
 from xlarank.data.workspace import Workspace
@@ -43,12 +41,14 @@ class Evaluation(Table):
         graphs: description of the evaluated graphs: a split, or how they were held out.
         rankings: metrics by collection; the evaluated ranker comes first.
         ranked_by: collection -> what `rank` and `submit` use, and why.
+        several: rankers that are compared, the best mean score first; empty for a single one.
         left_out: collection (or ``collection graph``) -> reason why it was not evaluated.
     """
 
     graphs: str
     rankings: dict[str, Rankings] = field(default_factory=dict)
     ranked_by: dict[str, str] = field(default_factory=dict)
+    several: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -84,10 +84,7 @@ class Evaluation(Table):
             return mean_over_collections(firsts)
         means = []
         for ranker in self.several:
-            metrics = {}
-            for collection, rankings in self.rankings.items():
-                if ranker in rankings:
-                    metrics[collection] = rankings[ranker]
+            metrics = {name: rankings[ranker] for name, rankings in self.rankings.items()}
             if mean := mean_over_collections(metrics):
                 means.append(f"{ranker}: {mean}")
         return "; ".join(means)
@@ -97,23 +94,9 @@ class Evaluation(Table):
         """`verdict` by collection, one for each ranker if there are several."""
         verdicts = {}
         for collection, rankings in self.rankings.items():
-            verdicts[collection] = [] if self.several else [verdict(rankings)]
-            for ranker in self.several:
-                if ranker in rankings:
-                    verdicts[collection].append(f"{ranker}: {verdict(rankings, ranker)}")
+            of_several = [f"{ranker}: {verdict(rankings, ranker)}" for ranker in self.several]
+            verdicts[collection] = of_several or [verdict(rankings)]
         return verdicts
-
-    @property
-    def several(self) -> list[str]:
-        """Evaluated rankers, best mean score first; empty unless a collection has two or more."""
-        means: dict[str, list[float]] = {}
-        most = 0
-        for rankings in self.rankings.values():
-            rankers = [name for name in rankings if not is_untrained(name)]
-            most = max(most, len(rankers))
-            for name in rankers:
-                means.setdefault(name, []).append(float(column(rankings[name]).mean()))
-        return sorted(means, key=lambda name: -np.mean(means[name])) if most > 1 else []
 
 
 def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
