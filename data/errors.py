@@ -137,10 +137,6 @@ class ParameterError(ModelError, ValueError):
     """A parameter has an unknown name, or a value of the wrong type or out of its range."""
 
 
-class SubmissionError(XlarankError):
-    """A submission or a file of scores is incomplete or malformed."""
-
-
 class CompilerError(XlarankError):
     """A compiler is not installed, or cannot do what is asked of it."""
 

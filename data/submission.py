@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import SubmissionError, counted
+from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write, regular_only
 
 HEADER: Final = ("ID", "TopConfigs")
@@ -36,41 +36,35 @@ def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
 
 
 def check_submission(path: Path, configs: Mapping[str, int]) -> None:
-    """Raise the first of `submission_problems`, if any."""
+    """Raise `XlarankError` with the first of `submission_problems`, if any."""
     for problem in submission_problems(path, configs):
-        raise problem
+        raise XlarankError(problem)
 
 
-def submission_problems(path: Path, configs: Mapping[str, int]) -> Iterator[SubmissionError]:
+def submission_problems(path: Path, configs: Mapping[str, int]) -> Iterator[str]:
     """Yield the problems of a file in line order, at most one per line, then missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
     5 different ones (tile; fewer if the graph has fewer). Blank lines are skipped. ``configs``
-    maps ids to numbers of configurations.
+    maps ids to numbers of configurations. Raises `XlarankError` for a file without the two columns.
     """
-    try:
-        lines = _lines(path)
-    except SubmissionError as error:
-        yield error
-        return
     missing = dict.fromkeys(configs)
-    for number, line in lines:
+    for number, line in _lines(path):
         if len(line) != len(HEADER):
-            got = f"line {number} of {path} has {counted(len(line), 'field')}"
-            yield SubmissionError(got, expected="2")
+            yield f"line {number} of {path} has {counted(len(line), 'field')}; expected 2"
             continue
         row_id, listed = line
         if row_id not in configs:
             known = f"ids of test graphs, such as {next(iter(configs), 'none')}"
-            yield SubmissionError(f"line {number} of {path} is for {row_id}", expected=known)
+            yield f"line {number} of {path} is for {row_id}; expected {known}"
         elif row_id not in missing:
-            yield SubmissionError(f"{row_id} is listed twice in {path}", expected="every id once")
+            yield f"{row_id} is listed twice in {path}; expected every id once"
         elif problem := _order_problem(row_id, listed, configs[row_id]):
-            yield problem
+            yield f"{row_id} lists {problem}"
         missing.pop(row_id, None)
     if missing:
-        got = f"{path} lacks {counted(len(missing), 'id')}, such as {next(iter(missing))}"
-        yield SubmissionError(got, expected=counted(len(configs), "row"))
+        lacking = f"{counted(len(missing), 'id')}, such as {next(iter(missing))}"
+        yield f"{path} lacks {lacking}; expected {counted(len(configs), 'row')}"
 
 
 def complete_submission(
@@ -96,11 +90,11 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
             reader = csv.reader(stream)
             lines = [(reader.line_num, line) for line in reader if not _is_blank(line)]
     except (OSError, ValueError, csv.Error) as error:
-        raise SubmissionError(f"{path} cannot be read ({error})", expected="a CSV file") from error
+        raise XlarankError(f"{path} cannot be read ({error})", expected="a CSV file") from error
     header = lines[0][1] if lines else []
     if tuple(header) != HEADER:
         got = f"{path} starts with {','.join(header) or 'nothing'}"
-        raise SubmissionError(got, expected=",".join(HEADER))
+        raise XlarankError(got, expected=",".join(HEADER))
     return lines[1:]
 
 
@@ -109,21 +103,17 @@ def _is_blank(line: Sequence[str]) -> bool:
     return len(line) < 2 and not "".join(line).strip()
 
 
-def _order_problem(row_id: str, listed: str, configs: int) -> SubmissionError | None:
-    """Return the problem of the configurations of a row, if any."""
+def _order_problem(row_id: str, listed: str, configs: int) -> str:
+    """Return what is wrong about the configurations of a row, and what was expected; else empty."""
     entries = listed.split(";")
     if not all(entry.isascii() and entry.isdecimal() for entry in entries):  # int() takes " +1_0"
-        got = f"{row_id} lists {listed[:40]!r}"
-        return SubmissionError(got, expected="configuration numbers joined by ;")
+        return f"{listed[:40]!r}; expected configuration numbers joined by ;"
     order = list(map(int, entries))
     if len(set(order)) != len(order):
-        got = f"{row_id} lists a configuration twice"
-        return SubmissionError(got, expected="every one at most once")
+        return "a configuration twice; expected every one at most once"
     if max(order) >= configs:
-        got = f"{row_id} lists configuration {max(order)}"
-        return SubmissionError(got, expected=f"0 to {configs - 1}")
+        return f"configuration {max(order)}; expected 0 to {configs - 1}"
     required = required_count(row_id, configs)
     if len(order) < required:
-        got = f"{row_id} lists {counted(len(order), 'configuration')}"
-        return SubmissionError(got, expected=f"{required}")
-    return None
+        return f"{counted(len(order), 'configuration')}; expected {required}"
+    return ""

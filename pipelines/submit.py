@@ -326,5 +326,5 @@ def check_submission(
         if file.split == "test":
             row_id = submission_id(file.collection, file.name)
             configs[row_id] = config_count(file.path, file.collection.kind)
-    problems = list(map(str, submission.submission_problems(path, configs)))
+    problems = list(submission.submission_problems(path, configs))
     return Checked(len(configs), problems)

@@ -175,7 +175,7 @@ def evaluate(
 
     ``model_from`` is as in `rank`, ``scores`` as in `submit`, and ``official_indices`` is a folder
     of ``<source>_<search>.json`` files of layout configurations. Raises `CollectionError`,
-    `ModelError` or `SubmissionError`.
+    `ModelError` or `XlarankError`.
 
     Examples:
         >>> import tempfile, xlarank
@@ -214,7 +214,7 @@ def submit(
     ``split``, for any of the graphs; the others are ranked as by `rank`. The data root is by
     default that of the workspace.
 
-    Raises `xlarank.data.errors.CollectionError` if there is nothing to rank, `SubmissionError` for
+    Raises `xlarank.data.errors.CollectionError` if there is nothing to rank, `XlarankError` for
     scores that do not fit, and `ModelError` if ``model_from`` has no model.
 
     Examples:

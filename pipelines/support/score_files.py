@@ -13,7 +13,7 @@ import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import SubmissionError
+from xlarank.data.errors import XlarankError
 from xlarank.data.files import read_bytes
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
@@ -51,7 +51,7 @@ class Scores:
     def read(cls, sources: Any, split: str) -> Scores | None:
         """Read a parquet or CSV file or a frame of polars or pandas, or several; None without any.
 
-        Raises `SubmissionError`.
+        Raises `XlarankError`.
         """
         names = []
         tables = []
@@ -73,7 +73,7 @@ class Scores:
 
     def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
         """Return mean ranks, ``(rows,)``, or None without scores of the graph; raises
-        `SubmissionError`.
+        `XlarankError`.
         """
         ranks = []
         for name, graphs in zip(self.names, self._by_graph, strict=True):
@@ -85,7 +85,7 @@ class Scores:
         return np.asarray(np.mean(ranks, axis=0)) if ranks else None
 
     def require_known_graphs(self, graphs: Mapping[str, Sequence[str]], split: str) -> None:
-        """Raise `SubmissionError` for the first row whose graph is unknown or ambiguous; ``graphs``
+        """Raise `XlarankError` for the first row whose graph is unknown or ambiguous; ``graphs``
         has the names of the graphs of each collection.
         """
         collections_of: dict[str, list[str]] = {}
@@ -100,10 +100,10 @@ class Scores:
                 got = f"row {row} of {name} scores {graph!r}"
                 if graph not in collections_of:
                     expected = f"{split} graphs of {', '.join(graphs)}"
-                    raise SubmissionError(got, expected=expected)
+                    raise XlarankError(got, expected=expected)
                 if len(collections_of[graph]) > 1 and "collection" not in table.columns:
                     expected = f"a column collection: {' or '.join(collections_of[graph])}"
-                    raise SubmissionError(got, expected=expected, do="add it, or pass `collection`")
+                    raise XlarankError(got, expected=expected, do="add it, or pass `collection`")
 
 
 def _table(source: Any, name: str, split: str) -> pl.DataFrame:
@@ -118,7 +118,7 @@ def _table(source: Any, name: str, split: str) -> pl.DataFrame:
     except _DAMAGED as error:
         expected = "parquet or csv with the columns graph, configuration, score"
         got = f"{name} cannot be read ({error})"
-        raise SubmissionError(got, expected=expected) from error
+        raise XlarankError(got, expected=expected) from error
     whole = table["configuration"].cast(pl.Int64, strict=False)
     is_whole = whole.eq_missing(table["configuration"])
     _require(table, is_whole, name, "has the configuration {configuration:g}", "a whole number")
@@ -145,10 +145,10 @@ def _frame(source: Any) -> pl.DataFrame:
 def _require(
     table: pl.DataFrame, valid: pl.Series | pl.Expr, name: str, problem: str, expected: str
 ) -> None:
-    """Raise `SubmissionError` for the first row not ``valid``; ``problem`` formats its values."""
+    """Raise `XlarankError` for the first row not ``valid``; ``problem`` formats its values."""
     for row in table.filter(~valid).head(1).iter_rows(named=True):
         got = f"row {row['row']} of {name} {problem.format(**row)}"
-        raise SubmissionError(got, expected=expected)
+        raise XlarankError(got, expected=expected)
 
 
 def _row_scores(name: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
@@ -164,5 +164,5 @@ def _row_scores(name: str, table: pl.DataFrame, graph: GraphRows) -> Floats:
     if not counts.all():
         lacking = graph.ids[np.flatnonzero(counts[graph.group] == 0)[0]]
         got = f"{name} has no score of configuration {lacking} of {graph.name}"
-        raise SubmissionError(got, expected="one of it, or of a configuration identical to it")
+        raise XlarankError(got, expected="one of it, or of a configuration identical to it")
     return np.bincount(row_of, table["score"].to_numpy(), len(graph)) / counts

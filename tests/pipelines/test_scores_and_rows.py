@@ -10,13 +10,7 @@ import xlarank
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, stored
 from xlarank.data.collection import Collection
-from xlarank.data.errors import (
-    CollectionError,
-    FeatureStoreError,
-    ModelError,
-    SubmissionError,
-    XlarankError,
-)
+from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import all_columns
 from xlarank.models.training_data import FitSettings
@@ -129,10 +123,10 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
         (right[1:], "no score of configuration 0 of omega__a; .* or of a configuration ident"),
     ):
         wrong.write_csv(path)
-        with pytest.raises(SubmissionError, match=message):
+        with pytest.raises(XlarankError, match=message):
             submitted(shared_built, tmp_path, [path])
         assert not (tmp_path / "out.csv").exists()
-    with pytest.raises(SubmissionError, match="cannot be read"):
+    with pytest.raises(XlarankError, match="cannot be read"):
         Scores.read([tmp_path], "test")
 
 

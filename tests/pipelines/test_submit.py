@@ -12,7 +12,7 @@ from tests.graphs import save_npz
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, graph_path, stored, tile_graph
 from xlarank.data import submission
-from xlarank.data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError
+from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import check_submission, complete_submission, write_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.member import Member
@@ -182,9 +182,9 @@ def test_collections_without_a_model_that_fits_are_left_out(tree, trained, tmp_p
 
 def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
-    check = Mock(side_effect=SubmissionError("made up"))
+    check = Mock(side_effect=XlarankError("made up"))
     out.write_text("what was there before")
-    with monkeypatch.context() as patched, pytest.raises(SubmissionError, match="made up"):
+    with monkeypatch.context() as patched, pytest.raises(XlarankError, match="made up"):
         patched.setattr("xlarank.data.submission.check_submission", check)
         run(shared_trained, out)
     assert check.call_args.args[0] != out
@@ -253,11 +253,11 @@ def test_malformed_files_are_refused(tmp_path):
     for number in ("", "3.0", "0_3", " 3", "+3", "٣", '"3', "-3"):
         wrong = GOOD.replace("3;1;0;2", f"{number};1;0;2")
         malformed.append((wrong, "configuration numbers joined by ;"))
-    with pytest.raises(SubmissionError, match="cannot be read"):
+    with pytest.raises(XlarankError, match="cannot be read"):
         check_submission(tmp_path / "absent.csv", CONFIGS)
     for text, message in malformed:
         (tmp_path / "out.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-        with pytest.raises(SubmissionError, match=message):
+        with pytest.raises(XlarankError, match=message):
             check_submission(tmp_path / "out.csv", CONFIGS)
 
 
@@ -292,5 +292,5 @@ def test_against_the_test_graphs(tmp_path):
         assert check.rows == 2
         for problem, start in zip(check.problems, expected, strict=True):
             assert start in problem
-    with pytest.raises(SubmissionError, match=r"none\.csv cannot be read"):
+    with pytest.raises(XlarankError, match=r"none\.csv cannot be read"):
         check_submission(tmp_path / "none.csv", {})
