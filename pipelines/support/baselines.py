@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.collection import Collection
+from xlarank.data.config_table import group_minimum
 from xlarank.features.rows import GraphRows
-from xlarank.models.arrays import Floats, Indices, Integers
+from xlarank.models.arrays import Floats, Indices
 from xlarank.models.model import RULE, Model
 from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, formula, rules_of, shipped_trees
 from xlarank.models.training_data import DATASET, TPU, target_of
@@ -53,9 +54,11 @@ def baselines(
     cost = rows.cost[picked]
     group = rows.group[picked]
     file_order = np.arange(len(rows.ids), dtype=np.float64)
+    numbers, at = np.unique(group, return_inverse=True)
+    fastest = group_minimum(cost, at, len(numbers))  # a random order has each configuration once
     metrics = {
         f"{RULE}file order": graph_metrics(kind, file_order[picked], cost, group),
-        f"{RULE}{RANDOM}": graph_metrics(kind, *deduplicated(np.zeros(len(cost)), cost, group)),
+        f"{RULE}{RANDOM}": graph_metrics(kind, np.zeros(len(numbers)), fastest, numbers),
     }
     for model in untrained_models(collection, rows):
         score = model.score(rows)[rows.group]
@@ -71,7 +74,9 @@ def baselines(
 
 
 def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
-    """Return the rankers without training whose columns a graph has, and to which it is new."""
+    """Return the untrained rankers that can score a graph: it has their columns, and they were not
+    trained on it.
+    """
     kind = collection.kind
     models = rules_of(kind, rows.columns)
     if (estimate := formula(kind, collection.hardware)) is not None:
@@ -80,15 +85,7 @@ def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
         models.append(shipped_trees())
     fitting = []
     for model in models:
-        is_new = rows.name not in model.require_card().known_graphs if model.card else True
+        is_new = model.card is None or rows.name not in model.card.known_graphs
         if is_new and {*model.columns} <= {*rows.columns}:
             fitting.append(model)
     return fitting
-
-
-def deduplicated(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
-    """Return score, minimum cost and group of each distinct configuration."""
-    numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
-    cost_of = np.full(len(numbers), np.inf)
-    np.minimum.at(cost_of, inverse, cost)
-    return score[first], cost_of, numbers

@@ -17,7 +17,7 @@ from xlarank.models.validation import metrics
 from xlarank.models.validation.label_noise import relative_std, run_tau, tau_ceiling
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, kendall_tau
 from xlarank.pipelines.info import file_info
-from xlarank.pipelines.support.baselines import baselines, deduplicated
+from xlarank.pipelines.support.baselines import baselines
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
 _SCORES = st.sampled_from((-1.5, -0.0, 0.0, 0.25, 3.0, 1e9))
@@ -236,6 +236,8 @@ def test_orders_that_need_no_model():
     assert orders[FILE_ORDER]["tau"] == pytest.approx(1 / 3)
     assert orders[FILE_ORDER]["slowdown@1"] == 0
     assert [*orders["rule: random"].values()] == pytest.approx([0, 0.5, 4 / 3, 0, 1, 0])
+    repeated = baselines(TILES, graph_rows("graph", [10, 20], copies=[3, 0]))
+    assert repeated["rule: random"]["slowdown@1"] == pytest.approx(1 / 2), "each once: (0 + 1) / 2"
     picked = baselines(LAYOUTS, rows_of(), np.array([2, 1]))
     assert picked[FILE_ORDER]["tau"] == -1, "by places in the file, not among the picked rows"
     for collection, column, order in (
@@ -275,11 +277,6 @@ def test_rules_for_tiles():
     assert orders["rule: nearest to the first configuration"]["tau"] == pytest.approx(1.0), (
         "0, 6 and 4 apart"
     )
-    # a repeated configuration counts once
-    score, cost, group = deduplicated(
-        np.array([1.0, 2.0, 1.0]), np.array([12.0, 20.0, 10.0]), np.array([7, 8, 7])
-    )
-    assert (score.tolist(), cost.tolist(), group.tolist()) == ([1.0, 2.0], [10.0, 20.0], [7, 8])
 
 
 @pytest.fixture

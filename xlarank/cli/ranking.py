@@ -118,7 +118,7 @@ def _show_check(found: dict[int, int | None]) -> None:
     )
     compiled = [time_ns for time_ns in found.values() if time_ns is not None]
     if not compiled or min(compiled) == default:
-        say("none of them is faster than the compiler's default; search with the compiler: advise")
+        say("none is faster than the compiler's default; advise searches with the compiler")
 
 
 def show_ranking(ranking: Ranking, top: int, proposed: str = "") -> None:
@@ -142,7 +142,7 @@ def show_ranking(ranking: Ranking, top: int, proposed: str = "") -> None:
             row[">estimated µs"] = f"{ranking.estimated[first] / 1000:.3f}"
         if ranking.runtime.any():
             row[">ms in file"] = _milliseconds(ranking.runtime[configurations])
-        if ranking.speedup is not None and ranking.speedups:
+        if ranking.speedup is not None:
             known = ranking.speedup[configurations]
             known = known[~np.isnan(known)]
             row[">speedup"] = f"{known.mean():.3f}" if len(known) else "-"
@@ -236,8 +236,12 @@ def submit(
     write_json(json_file, report)
     finish(report.broken | console.current_run.broken)
     if report.unranked:
-        unranked = counted(report.unranked, "test graph")
-        error_line(f"{unranked} of {len(report.ranked)} are in the order of their files")
+        causes = reasons(
+            {name: why for name, why in report.left_out.items() if report.covers(name)}
+        )
+        causes += [counted(len(report.broken), "broken file")] if report.broken else []
+        unranked = f"{report.unranked} of {len(report.ranked)} test graphs"
+        error_line(f"{unranked} are in the order of their files ({'; '.join(causes)})")
         raise Exit(1)
 
 
@@ -252,13 +256,7 @@ def _show_submission(report: Submission) -> None:
     )
     rows = counted(len(report.ranked), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    covered = {name: report.left_out[name] for name in report.left_out if report.covers(name)}
-    causes = reasons(covered)
-    causes += [counted(len(report.broken), "broken file")] if report.broken else []
-    if report.unranked:
-        unranked = f"{report.unranked} of {rows} are in the order of their files, not ranked"
-        list_lines("note", [f"{unranked} ({'; '.join(causes)})"])
-    if without := sorted(report.left_out.keys() - covered):
+    if without := sorted(name for name in report.left_out if not report.covers(name)):
         say(f"no rows for lack of test graphs: {', '.join(without)}")
 
 
