@@ -84,6 +84,8 @@ def verdict(rankings: Rankings, ranker: str = "") -> str:
     >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
     >>> verdict({"lambdarank": model, "rule: file order": rule})
     'better than the best simple count: +0.250 (+0.250 to +0.250), ahead on 2 of 2 graphs'
+    >>> verdict({"lambdarank": rule, "rule: file order": rule})
+    'level with the best simple count on every graph'
     """
     metrics = rankings[ranker or next(iter(rankings))]
     rules = []

@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.adopt import MEASURED
-from tests.models.helpers import (
-    COLUMNS,
-    RECIPE,
-    card_of,
-    easy_data,
-    fitted,
-    graph_rows,
-    kernel,
-    saved,
-)
+from tests.models.helpers import COLUMNS, RECIPE, card_of, easy_data, fitted, kernel, saved
 from tests.pipelines.trees import edit_json
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import ModelError, WorkspaceError
@@ -216,17 +207,6 @@ def test_the_compilers_own_choice_is_blended_with_the_models_order():
     sampled = rows.take(np.array([1, 2, 3]))
     without_default = blend_default(sampled, scores[1:])
     assert without_default.tolist() == scores[1:].tolist(), "it is not among them"
-
-
-def test_a_kernel_is_unseen_by_each_of_its_possible_families():
-    kinds = (("dot", "dot left-transposed"), ("dot",), ("copy",))
-    graphs = [*(kernel("a__a", [1], [1], kinds=of) for of in kinds), graph_rows("d__a", [1])]
-    assert [graph.unseen_kinds(["copy", "dot"]) for graph in graphs] == [
-        ("dot left-transposed",),
-        (),
-        (),
-        (),
-    ]
 
 
 def test_shipped_models_are_small_text_and_know_no_measurements():

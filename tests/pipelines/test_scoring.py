@@ -24,7 +24,7 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.ranking.score_difference import explain
 from xlarank.pipelines.report import section
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support import evaluation, verdicts
+from xlarank.pipelines.support import evaluation
 
 UNSEEN_KINDS = "out of fold, unseen families"
 
@@ -157,20 +157,6 @@ def test_what_ranks_is_first_and_the_trained_model_beside_it(trained):
         assert f" by {first} on " in section(Workspace(trained), LAYOUTS)["sentence"]
     asked = run(trained, collections=[LAYOUT], model_from="trained")
     assert asked.ranked_by[LAYOUT] == "lambdarank, its trained model"
-
-
-def test_verdicts():
-    leads = (-0.3, 0.1, 0.05, -0.2, 0.04)
-    model = {str(i): {"score": 0.5 + lead} for i, lead in enumerate(leads)}
-    rule = {name: {"score": 0.5} for name in model}
-    texts = []
-    for metrics in (rule, model):
-        rankings = {"lambdarank": metrics, "rule: x": rule}
-        texts.append(verdicts.verdict(rankings))
-    best = "the best simple count"
-    assert texts[0] == f"level with {best} on every graph"
-    assert texts[1].startswith(f"not significantly behind {best}: -0.062 (-")
-    assert texts[1].endswith(", ahead on 3 of 5 graphs")
 
 
 def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
