@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,17 +17,15 @@ from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.meanings import cause_of, meaning_of
+from xlarank.features.meanings import meaning_of
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.contributions import sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.objectives import mean_rank
 from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.ranking.model_choice import choose_for_collection
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
-from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.support.baselines import Metrics, Rankings
 from xlarank.pipelines.support.evaluation import (
     add_metrics,
@@ -49,6 +49,8 @@ Row = dict[str, Any]
 
 #: The evaluated split; graphs that the ranker knows are left out.
 SPLIT: Final = "valid"
+#: Maximum number of dots of a chart.
+_MAX_POINTS: Final = 500
 #: Number of rows of tables of copies and of columns.
 _TOP: Final = 12
 
@@ -128,7 +130,6 @@ def section(workspace: Workspace, collection: Collection) -> dict[str, Any]:
         "copies": copy_rows(explained),
         "nodes": node_rows(explained),
         "columns": column_rows(choice.model),
-        "causes": _cause_chart(choice.model),
     }
 
 
@@ -229,23 +230,41 @@ def _rank_charts(
     for name, position in reversed(positions.items()):
         shown_name = name if len(name) <= 26 else f"…{name[-25:]}"
         title = f"{position}: {shown_name}\n{metric} {scores[name]:.3f}"
-        pictures.append(charts.ranks_chart(title, *ranks[name]))
+        pictures.append(_ranks_chart(title, *ranks[name]))
     return pictures
 
 
-def _cause_chart(model: Model) -> str:
-    """Draw the share of the gain by physical cause; empty for a rule."""
-    if model.rule is not None:
-        return ""
-    shares = sum_by_key({cause_of(name).value: share} for name, share in model.importance().items())
-    return charts.bars_chart(shares, xlabel="share of the gain")
+def _ranks_chart(title: str, predicted: Floats, measured: Floats) -> str:
+    """Draw predicted ranks against ranks by label as an embedded SVG; equal charts, equal texts.
+
+    matplotlib draws it: a library that draws in the browser would put its script into every page.
+    """
+    import matplotlib as mpl  # slow
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2.7, 2.9), layout="constrained")
+    axes = figure.subplots()
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(linewidth=0.6)
+    step = max(1, len(predicted) // _MAX_POINTS)
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
+    axes.plot(measured[::step], predicted[::step], "o", markersize=3, alpha=0.6)
+    axes.set_title(title, fontsize=10, parse_math=False)
+    axes.set(xlabel="rank by label", ylabel="predicted rank", aspect="equal")
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    stream = io.BytesIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "xlarank"}):
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    content = base64.b64encode(stream.getvalue()).decode("ascii")
+    return f'<img alt="" width="329" src="data:image/svg+xml;base64,{content}"/>'
 
 
 def _page(workspace: Workspace, sections: Sequence[dict[str, Any]]) -> str:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(charts.__file__).parent),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,1 +1,0 @@
-"""Charts, graph pictures and report pages."""
