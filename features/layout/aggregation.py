@@ -8,7 +8,7 @@ Configurations are aggregated batch by batch. A sum over nodes is a sparse produ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,6 @@ BatchFunction = Callable[["Batch"], Floats]
 #: amortise overhead.
 _CODES = 1 << 17
 _CONFIGS = (128, 2048)
-#: With more combinations of requested layouts, quantities are computed only for those in each
-#: batch.
-_COMBINATIONS: Final = 1 << 22
 
 
 class Batch:
@@ -92,9 +89,9 @@ def sum_pairs(
 
     ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))`` and must
     depend on the requested layouts only. Pairs have few distinct combinations of these, and
-    equal pairs share combinations, so quantities are computed once per combination (beyond
-    `_COMBINATIONS`, once per batch) and looked up. A combination has the number ``start + left
-    * width + right``, with indices of the layouts requested on both sides.
+    equal pairs share combinations, so quantities are computed once per combination and looked
+    up. A combination has the number ``start + left * width + right``, with indices of the
+    layouts requested on both sides.
 
     Example: of nodes 0 -> 1 -> 2, node 0 requests 2 layouts of its output, node 1 requests 3 of
     its input and 2 of its output, node 2 requests 3 of its input. Pair (1, 0) has 3 * 2
@@ -112,37 +109,24 @@ def sum_pairs(
     sizes = counts[left[example]] * width
     start = np.cumsum(sizes) - sizes
     types = len(context.type_configurable)
-    lookups: list[Codes] = [numbers, start[group], width[group]]
-
-    def values_of(combination: Ints) -> Floats:
-        number = np.searchsorted(start, combination, side="right") - 1
-        pair = example[number]
-        at_left, at_right = np.divmod(combination - start[number], width[number])
-        left_type = layout_types[first[left[pair]] + at_left]
-        right_type = layout_types[first[right[pair]] + at_right]
-        return np.asarray(quantities(pair, left_type, right_type) / over)
-
-    values_of_all: Floats | None = None
-    used = np.arange(len(over))
-    if 0 < sizes.sum() <= _COMBINATIONS:  # indices fit int32, half the memory
-        values_of_all = values_of(np.arange(sizes.sum()))
-        used = np.flatnonzero(values_of_all.any(axis=0))
-        values_of_all = np.ascontiguousarray(values_of_all[:, used])
-        lookups = [array.astype(np.int32) for array in lookups]
-    number, offset, stride = lookups
+    number = np.repeat(np.arange(len(sizes)), sizes)
+    pair = example[number]
+    at_left, at_right = np.divmod(np.arange(len(number)) - start[number], width[number])
+    left_type = layout_types[first[left[pair]] + at_left]
+    right_type = layout_types[first[right[pair]] + at_right]
+    values = quantities(pair, left_type, right_type) / over
+    used = np.flatnonzero(values.any(axis=0))
+    table = np.ascontiguousarray(values[:, used])
+    # half the memory of int64
+    requested, offset, stride = (
+        array.astype(np.int32) for array in (numbers, start[group], width[group])
+    )
 
     def summed(batch: Batch) -> Floats:
-        total = np.zeros((len(batch), len(over)))
-        if len(pairs) == 0:
-            return total
-        combination = number[batch.types[:, pairs.left] + pairs.left_slot * types] * stride
-        combination += number[batch.types[:, pairs.right] + pairs.right_slot * types]
+        combination = requested[batch.types[:, pairs.left] + pairs.left_slot * types] * stride
+        combination += requested[batch.types[:, pairs.right] + pairs.right_slot * types]
         combination += offset
-        table = values_of_all
-        if table is None:
-            present, index = np.unique(combination, return_inverse=True)
-            table = values_of(present)
-            combination = index.reshape(combination.shape)
+        total = np.zeros((len(batch), len(over)))
         total[:, used] = code_counts(combination, len(table)) @ table
         return total
 

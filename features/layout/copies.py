@@ -57,7 +57,7 @@ def disagreement(context: LayoutContext) -> BatchFunction:
     different defaults. A copy costs about the bytes that it moves. Partial layouts are completed by
     the default before comparing.
     """
-    pairs_by_hop = context.shared(connected_pairs)
+    pairs_by_hop = connected_pairs(context)
     all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in pairs_by_hop)))
     requests = []
     for pairs in pairs_by_hop:
