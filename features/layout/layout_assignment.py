@@ -11,8 +11,8 @@ assigned stays. An operand that is wanted in another layout than its producer wr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -67,7 +67,6 @@ class Assignment:
         self.results = [pair for pairs in everywhere for pair in pairs]
         self.written = [Choices() for _ in self.tensor]
         self.wanted = {operand: Choices() for operand in self.sources}
-        self._known_before: dict[int, MaskedLayouts] = {}
         self._assign()
 
     # ---- instructions
@@ -203,35 +202,39 @@ class Assignment:
 
     def _existing(self, operand: Operand) -> MaskedLayouts:
         """Return the layouts that an operand has in the module before layout assignment."""
+        return self._read(operand, self._before)
+
+    def _read(self, operand: Operand, outputs: Mapping[int, MaskedLayouts]) -> MaskedLayouts:
+        """Return the layouts that an operand reads, given those of outputs."""
         return [
             (layout, mask & part)
             for source, part in self.sources[operand]
-            for layout, mask in self._before(source)
+            for layout, mask in outputs[source]
             if mask & part
         ]
 
-    def _before(self, instruction: int) -> MaskedLayouts:
-        """Return the layouts of an output before layout assignment.
+    @cached_property
+    def _before(self) -> dict[int, MaskedLayouts]:
+        """Layouts of each output before layout assignment.
 
         Elementwise operations and transposes take over the layouts of their first operand.
         """
-        if instruction in self.constraint:
-            return [*self.constraint[instruction].items()]
-        if instruction not in self._known_before:
-            program = self.program
-            rank = len(self.dims[instruction])
-            layouts: MaskedLayouts = [(row_major(rank), self.everything)]
-            if instruction in program.permutation:
-                back = inverse(program.permutation[instruction])
-                first = self._existing((instruction, 0))
-                layouts = [(permuted(layout, back), mask) for layout, mask in first]
-            elif program.elementwise[instruction]:
-                for number, tensor in enumerate(program.operands[instruction]):
-                    if len(program.dims[tensor]) == rank:
-                        layouts = self._existing((instruction, number))
-                        break
-            self._known_before[instruction] = layouts
-        return self._known_before[instruction]
+        program = self.program
+        before: dict[int, MaskedLayouts] = {}
+        for instruction, choices in self.constraint.items():
+            before[instruction] = [*choices.items()]
+        for node in np.argsort(program.context.level, kind="stable").tolist():  # operands first
+            rank = len(program.dims[node])
+            ranks = [len(program.dims[tensor]) for tensor in program.operands[node]]
+            if node in program.permutation:
+                back = inverse(program.permutation[node])
+                read = self._read((node, 0), before)
+                before[node] = [(permuted(layout, back), mask) for layout, mask in read]
+            elif program.elementwise[node] and rank in ranks:
+                before[node] = self._read((node, ranks.index(rank)), before)
+            else:
+                before[node] = [(row_major(rank), self.everything)]
+        return before
 
     def _set(
         self,
