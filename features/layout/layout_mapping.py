@@ -1,7 +1,7 @@
 """Layouts of single tensors, and what operations make of them. Layouts are minor-to-major tuples.
 
 Dimensions of size 1 have no place in memory: layouts that differ in these alone are one order of
-elements. Results are cached, as a graph has few distinct tensors and layouts.
+elements. Slow results are cached, as a graph has few distinct tensors and layouts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ Sizes = tuple[int, ...]
 _CACHED: Final = 1 << 16
 
 
-@lru_cache(_CACHED)
 def row_major(rank: int) -> Layout:
     """Return the layout whose last dimension is minor-most.
 
@@ -40,13 +39,11 @@ def element_order(layout: Layout, dims: Sizes) -> Layout:
     return tuple(dimension for dimension in layout if dims[dimension] != 1)
 
 
-@lru_cache(_CACHED)
 def minor_dimension(layout: Layout, dims: Sizes) -> int:
     """Return the minor-most dimension of a size other than 1; -1 if there is none."""
     return next(iter(element_order(layout, dims)), -1)
 
 
-@lru_cache(_CACHED)
 def stride(layout: Layout, dims: Sizes, dimension: int) -> int:
     """Return the distance of neighbours along a dimension, in elements.
 
@@ -56,7 +53,6 @@ def stride(layout: Layout, dims: Sizes, dimension: int) -> int:
     return math.prod(dims[minor] for minor in layout[: layout.index(dimension)])
 
 
-@lru_cache(_CACHED)
 def permuted(layout: Layout, permutation: Layout) -> Layout:
     """Return the layout with each dimension replaced by its entry in ``permutation``.
 
@@ -68,7 +64,6 @@ def permuted(layout: Layout, permutation: Layout) -> Layout:
     return tuple(permutation[dimension] for dimension in layout)
 
 
-@lru_cache(_CACHED)
 def inverse(permutation: Layout) -> Layout:
     """Return the inverse permutation.
 
@@ -78,7 +73,6 @@ def inverse(permutation: Layout) -> Layout:
     return tuple(permutation.index(dimension) for dimension in range(len(permutation)))
 
 
-@lru_cache(_CACHED)
 def without(layout: Layout, removed: frozenset[int]) -> Layout:
     """Return the layout of the dimensions that a reduction keeps, renumbered.
 
@@ -133,7 +127,6 @@ def _padded(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout:
     return tuple(moved)
 
 
-@lru_cache(_CACHED)
 def _blocks(dims: Sizes, new_dims: Sizes) -> list[tuple[Layout, Layout]] | None:
     """Return the smallest blocks of old and new dimensions; None for unlike or empty shapes."""
     if math.prod(dims) != math.prod(new_dims) or 0 in dims:
