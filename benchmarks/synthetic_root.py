@@ -43,7 +43,8 @@ class LayoutTemplate:
 
     def __init__(self, graph: LayoutGraph) -> None:
         self.graph = graph
-        self.row_ns = TimeModel(LayoutContext(graph)).row_ns
+        context = LayoutContext(graph)
+        self.row_ns = TimeModel(context).type_ns[context.row_type]
         groups: dict[bytes, int] = {}
         self.tied = np.zeros(graph.table.nodes, np.int64)
         for node, codes in enumerate(graph.table.codes.T):

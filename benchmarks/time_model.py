@@ -48,7 +48,8 @@ def points(path: Path, title: str) -> Points:
     graph = read_graph(path, "layout")
     assert isinstance(graph, LayoutGraph)
     context = LayoutContext(graph)
-    times = TimeModel(context).row_ns[context.table.codes].sum(axis=1)[graph.group].round(3)
+    types = context.row_type[context.table.codes]
+    times = TimeModel(context).type_ns[types].sum(axis=1)[graph.group].round(3)
     default = context.default_layout[graph.configurable[graph.table.node]]
     orders = complete_layout(graph.table.rows[:, :MAX_RANK].astype(np.int64), default)
     _, group = np.unique(

@@ -46,17 +46,14 @@ class TiedNode:
     """Possible layouts of a node's output, and the node's group of tied nodes.
 
     Attributes:
-        signature: equal for nodes that are tied.
+        signature: opcode and more; equal for nodes that are tied.
         orders: distinct orders that the output may be set to, minor-most first: at most two
             dimensions (of reshapes all; the rest keep the default order), first the `cheaper`
             order (of reshapes row-major); an empty one sets nothing.
-        optional: whether random configurations may leave the node to the compiler, as Google's do
-            with reshapes.
     """
 
     signature: tuple[Any, ...]
     orders: tuple[Order, ...]
-    optional: bool = False
 
 
 def tied_nodes(context: LayoutContext) -> list[TiedNode]:
@@ -164,7 +161,7 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
         orders.append(tuple(order))
     preferred = [cheaper(shape, tuple(reversed(range(len(shape))))) for shape in shapes]
     signature = ("reshape", len(output), len(operand), *orders, *(preferred if count > 1 else []))
-    return TiedNode(signature, tuple(dict.fromkeys(out for out, _ in orders)), optional=True)
+    return TiedNode(signature, tuple(dict.fromkeys(out for out, _ in orders)))
 
 
 def cheaper(shape: Shape, dimensions: Order) -> Order:

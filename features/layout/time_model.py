@@ -108,7 +108,7 @@ class TimeModel:
 
     Attributes:
         kind, work: ``(K,)`` index into `KINDS`, and operations without padding.
-        type_ns, row_ns: ``(T,)`` and ``(R,)`` times of every type of row and of every row.
+        type_ns: ``(T,)`` times of every type of row.
         default_ns: ``(K,)`` times under the compiler's default layouts.
         fastest_ns: ``(K,)`` least times under layouts that need no copy, candidates or not.
     """
@@ -123,7 +123,6 @@ class TimeModel:
         output, *operands = (rows.layout for rows in context.slots.values())
         minor = np.stack([layout[:, 0] for layout in operands], axis=1)
         self.type_ns = self.nanoseconds(context.type_configurable, output, minor)
-        self.row_ns = self.type_ns[context.row_type]
         default = context.default_layout[context.slot_tensor]
         every = np.arange(len(self._nodes))
         self.default_ns = self.nanoseconds(every, default[:, 0], default[:, 1:, 0])
@@ -241,4 +240,4 @@ def config_times(graph: LayoutGraph, config: int) -> Floats:
     """Return the nanoseconds of the configurable nodes in one configuration, ``(K,)``."""
     context = LayoutContext(graph)
     rows = context.table.codes[graph.group[config]]
-    return np.asarray(TimeModel(context).row_ns[rows])
+    return np.asarray(TimeModel(context).type_ns[context.row_type[rows]])
