@@ -6,8 +6,7 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block
-from xlarank.features.catalogue import blocks_of, config_columns, graph_columns
-from xlarank.features.meanings import block_examples
+from xlarank.features.catalogue import BLOCKS, blocks_of, config_columns, graph_columns
 
 _INTRODUCTION: Final = """
 Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph,
@@ -28,7 +27,8 @@ def pages() -> dict[str, str]:
 def _overview() -> str:
     lines = ["# Columns", _INTRODUCTION, "| block | columns | graphs | meaning | example |"]
     lines.append("|---|---:|---|---|---|")
-    for block, example in block_examples():
+    for block in BLOCKS:
+        example = [*block.columns][-1]
         kinds = ", ".join(f"[{kind}](columns-{kind}.md)" for kind in block.kinds)
         about = block.about.splitlines()[0]
         cells = (block.name, len(block.columns), kinds, about, f"`{example}`")

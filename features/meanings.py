@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError, did_you_mean
-from xlarank.data.graph import Graph
-from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
-from xlarank.data.structure import tensor_ranks
+from xlarank.data.schema import ELEMENT_BYTES, LAYOUT_SLOTS, MAX_RANK, OPCODES
 from xlarank.features.block import Block, Cause
 from xlarank.features.catalogue import BLOCKS, COLUMNS
 from xlarank.features.listwise import RANK_SOURCES
+from xlarank.features.program.program_context import ProgramContext
 
 
 def cause_of(column: str) -> Cause:
@@ -35,14 +34,6 @@ def meaning_of(column: str) -> str:
     return COLUMNS[column].meaning if column in COLUMNS else ""
 
 
-def block_examples() -> list[tuple[Block, str]]:
-    """Return every block with one of its columns.
-
-    That is the third, because the first ones of opcodes and types are of unknown ones.
-    """
-    return [(block, list(block.columns)[:3][-1]) for block in BLOCKS]
-
-
 def blocks_by_column(pattern: str) -> dict[str, Block]:
     """Return the columns that match a pattern, with their blocks; raise `XlarankError` for none."""
     columns = {name: block for block in BLOCKS for name in block.columns}
@@ -54,18 +45,14 @@ def blocks_by_column(pattern: str) -> dict[str, Block]:
     raise XlarankError(f"{pattern!r} is not a column", expected=expected, do=hint)
 
 
-def describe_node(graph: Graph, node: int) -> tuple[str, str]:
+def describe_node(context: ProgramContext, node: int) -> tuple[str, str]:
     """Return opcode and output shape of a node, such as ``dot`` and ``f32[8,32]``."""
-    row = graph.node_feat[node]
-    first = NODE_COLUMN[f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"]
-    types = (name for at, name in enumerate(ELEMENT_BYTES, first) if row[at] > 0)
-    rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
-    start = NODE_COLUMN["shape_dimensions_0"]
-    sizes = ",".join(str(int(size)) for size in row[start : start + rank])
-    return OPCODES[int(graph.opcode[node])], f"{next(types, '?')}[{sizes}]"
+    element = [*ELEMENT_BYTES][context.element_type[node]]
+    sizes = ",".join(map(str, context.dims[node, : context.rank[node]]))
+    return OPCODES[int(context.graph.opcode[node])], f"{element}[{sizes}]"
 
 
-def layout_text(row: NDArray[np.integer[Any]], unset: str = "default") -> str:
+def layout_text(row: NDArray[np.integer[Any]]) -> str:
     """Return the layouts that a row of ``node_config_feat`` ``(18,)`` sets, minor-to-major.
 
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
@@ -73,7 +60,7 @@ def layout_text(row: NDArray[np.integer[Any]], unset: str = "default") -> str:
     """
     orders = map(order_text, row.reshape(len(LAYOUT_SLOTS), MAX_RANK))
     slots = zip(LAYOUT_SLOTS, orders, strict=True)
-    return ", ".join(f"{slot} {order}" for slot, order in slots if order) or unset
+    return ", ".join(f"{slot} {order}" for slot, order in slots if order) or "default"
 
 
 def order_text(layout: Iterable[int]) -> str:

@@ -20,6 +20,7 @@ from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, confi
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.meanings import cause_of, describe_node, layout_text
+from xlarank.features.program.program_context import ProgramContext
 from xlarank.models.contributions import largest_first, sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
@@ -207,10 +208,11 @@ def _parts_by_node(
         return {}
     before = _layout_texts(graph, second)
     after = _layout_texts(graph, first)
+    context = ProgramContext(graph)
     nodes = []
     for node, change in largest_first(changes).items():
         if change:
-            opcode, shape = describe_node(graph, node)
+            opcode, shape = describe_node(context, node)
             record = {"node": node, "opcode": opcode, "shape": shape}
             record |= {"layouts": after.get(node, ""), "layouts_against": before.get(node, "")}
             nodes.append(record | {"nanoseconds": change})

@@ -171,7 +171,8 @@ def explain_feature(
     name: Annotated[str, Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
 ) -> None:
     """Describe a feature column: meaning, unit, formula and source; '*' lists the blocks."""
-    from xlarank.features.meanings import block_examples, blocks_by_column
+    from xlarank.features.catalogue import BLOCKS
+    from xlarank.features.meanings import blocks_by_column
 
     if name == "*":
         show_rows(
@@ -179,9 +180,9 @@ def explain_feature(
                 "block": block.name,
                 "graphs": " and ".join(block.kinds),
                 ">columns": len(block.columns),
-                "such as": example,
+                "such as": [*block.columns][-1],
             }
-            for block, example in block_examples()
+            for block in BLOCKS
         )
         say("explain-feature NAME describes a column, 'padding__*' lists the columns of a block")
         return
