@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,13 +101,22 @@ def _checksum(content: bytes) -> tuple[slice, bytes]:
     return place, f"{checksum:08x}".encode()
 
 
-def _read_verified(path: Path) -> bytes:
-    """Return the content of a file; raise `ValueError` if it has changed since it was written."""
+def _read_verified(path: Path, recipe: Recipe) -> tuple[io.BytesIO, int, dict[str, StoredGraph]]:
+    """Return the content of a file, its number of graph columns and its graphs.
+
+    Raises `ValueError` if the file has changed since it was written, or has another recipe.
+    """
     content = read_bytes(path)
     place, checksum = _checksum(content)
     if content[place] != checksum:
         raise ValueError("its content has changed since it was written")
-    return content
+    file = io.BytesIO(content)
+    metadata = json.loads(pl.read_parquet_metadata(file)["xlarank"])
+    if from_json(Recipe, metadata["recipe"]) != recipe:
+        raise ValueError(_MISMATCH)
+    entries = metadata["graphs"].items()
+    graphs = {name: from_json(StoredGraph, entry, name) for name, entry in entries}
+    return file, metadata["graph_columns"], graphs
 
 
 @contextmanager
@@ -132,15 +141,13 @@ def write_rows(
     the split.
     """
     table = rows_table(graphs, *split)
-    with_starts = [*zip(graphs, row_starts(graphs), strict=True)]
+    with_starts = zip(graphs, row_starts(graphs), strict=True)
     arrays = {"row": np.concatenate([graph.group + start for graph, start in with_starts])}
     for name, array in _LISTS.items():
         arrays[name] = np.concatenate([getattr(graph, array) for graph in graphs])
     by_row = pl.DataFrame(arrays).sort("row", maintain_order=True)
     lists = by_row.group_by("row", maintain_order=True).agg(pl.all()).drop("row")
-    members = {}
-    for graph, start in with_starts:
-        members[graph.name] = {"start": start, **asdict(entries[graph.name])}
+    members = {graph.name: asdict(entries[graph.name]) for graph in graphs}
     width = len(graphs[0].graph_columns)
     metadata = {"recipe": asdict(recipe), "graph_columns": width, "graphs": members}
     metadata["seal"] = _BLANK.decode()
@@ -154,51 +161,37 @@ def write_rows(
             stream.write(checksum)
 
 
-def read_rows(path: Path, recipe: Recipe | None = None) -> dict[str, tuple[GraphRows, Source]]:
+def read_rows(path: Path, recipe: Recipe) -> dict[str, tuple[GraphRows, Source]]:
     """Return graph and source by name; raise `FeatureStoreError` for a bad file or recipe."""
     with _reading(path):
-        content = _read_verified(path)
-        metadata = _metadata(io.BytesIO(content), recipe)
-        schema = [*pl.read_parquet_schema(io.BytesIO(content))]
-        features = schema[len(KEYS) + len(_LISTS) :]
-        width = metadata["graph_columns"]
-        table = pl.read_parquet(io.BytesIO(content), columns=[*_LISTS, *features[width:]])
+        file, width, entries = _read_verified(path, recipe)
+        features = [*pl.read_parquet_schema(file)][len(KEYS) + len(_LISTS) :]
+        table = pl.read_parquet(file, columns=[*_LISTS, *features[width:]])
         values = table.select(features[width:]).to_numpy(order="c")
-        entries: dict[str, dict[str, Any]] = metadata["graphs"]
-        starts = [int(entry["start"]) for entry in entries.values()]
+        starts = [0, *accumulate(entry.rows for entry in entries.values())]
         # constants are in each graph's first row; for a single large graph, only that row is read
-        first_rows = starts[-1] + 1
-        constants = pl.read_parquet(
-            io.BytesIO(content), columns=features[:width], n_rows=first_rows
-        )[starts].to_numpy()
+        first_rows = starts[-2] + 1
+        first = pl.read_parquet(file, columns=features[:width], n_rows=first_rows)
+        constants = first[starts[:-1]].to_numpy()
         graphs = {}
-        for graph_values, (name, entry) in zip(constants, entries.items(), strict=True):
-            rows = slice(int(entry["start"]), int(entry["start"]) + int(entry["rows"]))
+        for number, (name, entry) in enumerate(entries.items()):
+            rows = slice(starts[number], starts[number + 1])
             lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS)
             columns = lists.sort("configurations")
             group, ids, runtime, normalizer = (
                 column.to_numpy().astype(np.int64) for column in columns
             )
-            arrays = graph_values, values[rows], group, ids, runtime, normalizer
-            graph = GraphRows(name, features, *arrays, kinds=tuple(entry["kinds"]))
-            graphs[name] = graph, Source(**entry["source"])
+            arrays = constants[number], values[rows], group, ids, runtime, normalizer
+            graph = GraphRows(name, features, *arrays, kinds=tuple(entry.kinds))
+            graphs[name] = graph, entry.source
         return graphs
-
-
-def _metadata(file: Path | io.BytesIO, recipe: Recipe | None) -> dict[str, Any]:
-    metadata: dict[str, Any] = json.loads(pl.read_parquet_metadata(file)["xlarank"])
-    if recipe is not None and from_json(Recipe, metadata["recipe"]) != recipe:
-        raise ValueError(_MISMATCH)
-    return metadata
 
 
 def stored_graphs(path: Path, recipe: Recipe) -> dict[str, StoredGraph]:
     """Return the graphs of a file; none unless the file is intact and of this recipe."""
     try:
-        entries = _metadata(io.BytesIO(_read_verified(path)), recipe)["graphs"]
-        for entry in entries.values():
-            del entry["start"]
-        return {name: from_json(StoredGraph, entry, name) for name, entry in entries.items()}
+        _, _, graphs = _read_verified(path, recipe)
+        return graphs
     except _BROKEN:
         return {}
 
@@ -231,9 +224,8 @@ def scan_rows(
     for part, sources in sorted(members.items()):
         path = workspace.rows(collection, split, part)
         with _reading(path):
-            file = io.BytesIO(_read_verified(path))
-            entries = _metadata(file, manifest.recipe)["graphs"]
-            if {name: Source(**entry["source"]) for name, entry in entries.items()} != sources:
+            file, _, entries = _read_verified(path, manifest.recipe)
+            if {name: entry.source for name, entry in entries.items()} != sources:
                 raise ValueError(_MISMATCH)
             files.append(file)
     return pl.scan_parquet(files, glob=False)

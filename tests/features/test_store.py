@@ -50,7 +50,7 @@ def test_rows_survive_the_file(arrays, data, next_path):
     rows = replace(rows, runtime=runtime, normalizer=normalizer)
     kept = data.draw(st.none() | st.sets(st.integers(0, len(rows) - 1), min_size=1).map(sorted))
     rows = rows if kept is None else rows.take(np.array(kept))
-    ((read, source),) = store.read_rows(written(next_path(), rows)).values()
+    ((read, source),) = store.read_rows(written(next_path(), rows), RECIPE).values()
     assert_equal_rows(read, rows)
     assert source == SOURCE
 
@@ -102,9 +102,9 @@ def test_a_file_is_read_without_this_package(tmp_path):
         assert table[name].to_list()[:5] == LAYOUT.row_cost.tolist()
     both = np.concatenate([LAYOUT.matrix(), other.matrix()])
     np.testing.assert_array_equal(table[:, 11:].to_numpy(), both)
-    _, (rows, _) = store.read_rows(path).values()
+    _, (rows, _) = store.read_rows(path, RECIPE).values()
     assert_equal_rows(rows, other)
-    assert [*store.read_rows(path)] == [LAYOUT.name, "other__b"]
+    assert [*store.read_rows(path, RECIPE)] == [LAYOUT.name, "other__b"]
 
 
 def test_tables_have_the_cost_of_tiles_and_null_where_nothing_was_measured(tmp_path):
@@ -122,7 +122,7 @@ def assert_unreadable(path):
     assert store.stored_graphs(path, RECIPE) == {}
     message = r"(?s)a\.parquet cannot be read .*expected stored features.*run build-features again"
     with pytest.raises(FeatureStoreError, match=message):
-        store.read_rows(path)
+        store.read_rows(path, RECIPE)
 
 
 def test_a_broken_file_is_neither_current_nor_read(tmp_path):

@@ -190,6 +190,7 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
 def test_flipped_bits_are_seen_and_mended_by_building(tree, built, request):
     work = Workspace(built)
     path = work.rows(LAYOUTS, "train", 0)
+    recipe = read_manifest(work, LAYOUTS, "train").recipe
     whole = path.read_bytes()
     count = 120 if request.config.option.exhaustive else 8
     bits = np.random.default_rng(0).integers(8 * len(whole), size=count)
@@ -198,18 +199,18 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, request):
         spoilt[bit // 8] ^= 1 << int(bit % 8)
         path.write_bytes(spoilt)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
-            read_rows(path)
+            read_rows(path, recipe)
     with pytest.raises(FeatureStoreError, match="run build-features again"):
         train(work, collections=[LAYOUT], seeds=1, fit=FitSettings(5, threads=1))
     for damaged in (path.read_bytes(), None):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
-            read_rows(path)
+            read_rows(path, recipe)
         (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
         # the rows of all graphs share a file
         assert (report["built"], report["kept"]) == (len(stored(built)), 0)
         assert path.read_bytes() == whole
-    read_rows(path)
+    read_rows(path, recipe)
 
 
 def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained):
