@@ -41,7 +41,6 @@ class TileContext(ProgramContext):
         tiled_node, element_size: node whose output the output bounds divide, and bytes of one of
             its elements.
         physical: whether the output bounds count hardware tiles in physical order.
-        contracted: ``(6,)`` sizes of the dimensions that the main node sums over, in elements.
         depth: elements summed over for one output element; 0 for none.
         extents: slot -> ``(6,)`` sizes that the bounds divide, in the bounds' unit; 0 past the
             rank. Kernel bounds divide the kernel tensor on TPU and the contracted dimensions
@@ -77,7 +76,6 @@ class TileContext(ProgramContext):
         self.physical = bool((largest <= self.physical_extents[self.tiled_node]).all())
         output = self.dims[self.tiled_node].astype(np.float64)
         kernel = self._contracted()
-        self.contracted = kernel
         self.depth = float(np.prod(kernel[kernel > 0])) if kernel.any() else 0.0
         if self.physical:
             output = self.physical_extents[self.tiled_node]
@@ -150,6 +148,7 @@ class TileContext(ProgramContext):
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
 
     def _contracted(self) -> Floats:
+        """Return the sizes of the dimensions that the main node sums over, ``(6,)``."""
         sizes = np.zeros(MAX_RANK)
         if self.main_class == "convolution" and self.kernel_tensor >= 0:
             features = self.convolution_dimension("kernel_output_feature")[self.main]

@@ -71,8 +71,9 @@ class WindowLoop:
             self.rows = product.rows * self.steps
             self.summed = np.where(product.steps > 1, self.steps * self.tile, 0.0)
         else:
-            self.kind = "move" if np.isin(opcode, [*_FREE, *_MOVES]).all() else "elementwise"
-            self.kind = "reduction" if np.isin(opcode, _REDUCTIONS).any() else self.kind
+            moves = np.isin(opcode, [*_FREE, *_MOVES]).all()
+            reduces = np.isin(opcode, _REDUCTIONS).any()
+            self.kind = "reduction" if reduces else "move" if moves else "elementwise"
             limit = _padded_bytes(context, output.node) if context.main_class == "slice" else np.inf
             moved = self.kernel_runs = self.passes = self.rows = self.summed = zeros
         transferred = sum(min(_padded_bytes(context, tensor), limit) for tensor in inputs)
