@@ -75,7 +75,7 @@ def program() -> str:
 def console(*, stderr: bool = False) -> Console:
     """Return a console with the terminal's width, or a fixed width for files."""
     stream = sys.stderr if stderr or current_run.json_on_stdout else sys.stdout
-    has_width = stream.isatty() or "COLUMNS" in os.environ
+    has_width = stream.isatty() or os.environ.get("COLUMNS", "").strip("0")
     # names of files and folders are not markup
     return Console(file=stream, width=None if has_width else FILE_WIDTH, markup=False)
 
