@@ -360,7 +360,7 @@ def test_layouts_of_operations_become_lines_that_name_the_value():
     (change,) = changes_of(module, {at: (0, 1)})
     head, name, call = operation_lines([change])
     assert head == "# from jax.experimental.layout import Layout, with_layout_constraint"
-    assert name == "# dot f32[8,128], jit(f)/dot_general"
+    assert name == "# dot.22, dot f32[8,128], jit(f)/dot_general"
     assert call == "#   with_layout_constraint(value of the dot, Layout(major_to_minor=(1, 0)))"
     assert operation_lines([]) == [] == entry_lines([], [])
     index = module.stack_frame_index

@@ -181,18 +181,6 @@ def _show_advice(advice: Advice) -> None:
         }
         for leaf in (*advice.inputs, *advice.outputs)
     )
-    show_rows(
-        {
-            "operation": change["name"],
-            "opcode": change["opcode"],
-            "shape": change["shape"],
-            "minor to major": _order(change["minor_to_major"]),
-            "major to minor": _order(change["minor_to_major"][::-1]),
-            "from": change["source"],
-            "source": f"{change['file']}:{change['line']}" if change["file"] else "",
-        }
-        for change in advice.changes
-    )
     if before := advice.diagnosis.moved_cycles:
         after = advice.diagnosis_after.moved_cycles
         say(f"copies forced by layouts: {before:,} cycles before, {after:,} after")

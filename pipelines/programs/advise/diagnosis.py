@@ -150,7 +150,7 @@ def operation_lines(changes: Sequence[Mapping[str, Any]]) -> list[str]:
         if "transpose(" in change["source"]:
             gradients += 1
             continue
-        location = f"{change['file']}:{change['line']}" if change["file"] else ""
+        location = f"{change['file']}:{change['line']}" if change["file"] else change["name"]
         value = f"{change['opcode']} {change['shape']}"
         lines.append(_comment(", ".join(filter(None, (location, value, change["source"])))))
         if code := linecache.getline(change["file"], change["line"]).strip():
