@@ -158,7 +158,7 @@ def cross_validate(
 
     if model is None or isinstance(model, str):
         model = GraphRanker() if model is None else GraphRanker(model)
-    training = TrainingRows.of(rows, model.target, folds=True)
+    training = TrainingRows.of(rows, model.target)
     return training.cross_validate(model.unfitted(training.collection.kind), model.settings)
 
 

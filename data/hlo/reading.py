@@ -83,8 +83,8 @@ def read_hlo(path: Path | str) -> LayoutGraph:
     """Read a program: an HLO binary or text, or the program of TpuGraphs' tuning data.
 
     The graph has the dataset's columns and one configuration of runtime 0 (unknown): the compiler's
-    default for every configurable node, a row of -1. Configurable are convolutions, dots and
-    reshapes of up to 6 dimensions outside fusion bodies. Warns about what the
+    default for every configurable node, a row of -1. Convolutions, dots and reshapes of up to 6
+    dimensions outside fusion bodies are configurable. Warns about what the
     format cannot express, such as unknown opcodes. Raises `HloError` naming the file.
     """
     path = Path(path)

@@ -58,10 +58,10 @@ def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
 def kernel_family_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
     """Return folds that score kernels, holding out all kernels that may be of the same family.
 
-    ``kinds`` lists the possible families of each kernel; a fold scores kernels with equal lists.
+    ``kinds`` lists the possible families of each kernel. Kernels with equal lists form a fold.
     Kernels of unknown family, and folds without training data, are omitted. While there are more
-    than ``limit`` folds, the two that together hold out the fewest kernels are merged, unless those
-    are all kernels.
+    than ``limit`` folds, the two are merged whose union holds out the fewest kernels, unless it
+    holds out all.
 
     >>> kernels = [["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]]
     >>> kernel_family_folds(kernels, limit=10)

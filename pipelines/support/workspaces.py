@@ -36,11 +36,13 @@ def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Colle
 
 
 def labelled_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
-    """Return the named collections; without names, those with labelled, rankable graphs, or all."""
+    """Return the named collections; without names, those with labelled, rankable graphs, or all
+    if none has any.
+    """
     chosen = chosen_collections(workspace, names)
     if names:
         return chosen
-    return [of for of in chosen if has_labels(workspace, of)] or chosen
+    return [collection for collection in chosen if has_labels(workspace, collection)] or chosen
 
 
 def has_labels(workspace: Workspace, collection: Collection) -> bool:

@@ -33,21 +33,20 @@ class TrainingRows:
     """Rows to train on, and what they are of.
 
     Attributes:
-        data, plan: rows, and the folds of their cross-validation.
         left_out: graph -> reason why it is not used.
+        table: frame that the rows are from, if any.
     """
 
     data: TrainingData
-    plan: FoldPlan
     collection: Collection
     target: str
     recipe: Recipe
     left_out: dict[str, str]
+    table: pl.DataFrame | None = None
 
     @classmethod
-    def of(cls, source: Any, target: str | None = None, *, folds: bool = False) -> TrainingRows:
-        """Return the measured rows of graphs, or of a frame; for its ``folds``, of the graphs that
-        have one.
+    def of(cls, source: Any, target: str | None = None) -> TrainingRows:
+        """Return the measured rows of graphs or of a frame.
 
         ``target`` is the hardware (`xlarank.data.hardware`), by default as the graphs say. Raises
         `ModelError` for graphs of two kinds or for none to fit on, and `ParameterError` for graphs
@@ -58,11 +57,8 @@ class TrainingRows:
             target = collection.hardware if target is None else require_hardware(target)
             rows = [graph for _, graph in rows_by_graph(table)]
             data = TrainingData.from_graphs(rows, target_of(target))
-            plan = FoldPlan.of(data)
-            if folds:
-                data, plan = frame_folds(table, data, collection.kind)
             recipe = Recipe.of(collection.kind)
-            return cls(data, plan, collection, target, recipe, _left_out(rows))
+            return cls(data, collection, target, recipe, _left_out(rows), table)
         loaded = [as_graph(graph) for graph in graph_list(source)]
         kind, *other_kinds = {graph.kind for graph in loaded}
         if other_kinds:
@@ -73,7 +69,7 @@ class TrainingRows:
         name = f"tile:{target}" if kind == "tile" else f"layout:{target}:own"
         collection = Collection.parse(name)
         recipe = Recipe.of(kind, target)
-        return cls(data, FoldPlan.of(data), collection, target, recipe, _left_out(rows))
+        return cls(data, collection, target, recipe, _left_out(rows))
 
     def fit(self, unfitted: Model, settings: FitSettings) -> Model:
         """Return a fitted model with its card."""
@@ -93,11 +89,17 @@ class TrainingRows:
         return replace(model, card=card)
 
     def cross_validate(self, unfitted: Model, settings: FitSettings) -> OutOfFold:
-        """Return the out-of-fold scores of a model at the best number of rounds."""
-        if not self.plan.folds:
-            got = f"{counted(self.data.groups, 'graph')} of one program family cannot be held out"
+        """Return the out-of-fold scores of a model at the best number of rounds; a frame may have
+        folds of its own.
+        """
+        data = self.data
+        plan = FoldPlan.of(data)
+        if self.table is not None:
+            data, plan = frame_folds(self.table, data, self.collection.kind)
+        if not plan.folds:
+            got = f"{counted(data.groups, 'graph')} of one program family cannot be held out"
             raise ModelError(got, expected="graphs of two or more program families")
-        curves = self.plan.curves(self.data, unfitted, settings)
+        curves = plan.curves(data, unfitted, settings)
         stage = curves.best_stage()
         metrics = curves.at(stage)
         scores = {name: values["score"] for name, values in metrics.items()}
