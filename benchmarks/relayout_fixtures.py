@@ -50,20 +50,11 @@ from xlarank.pipelines.programs.compiler.constrain import constrain, layouts_of
 from xlarank.pipelines.programs.compiler.functions import lower
 from xlarank.pipelines.programs.compiler.xla import POLL, Outcome, Xla, dumped, optimised_text
 
-PROGRAMS: Final = (
-    "attention:llama__a",
-    "attention:bert__a",
-    "attention:linattn__a",
-    "attention:experts__a",
-    "attention:linattn_train__d",
-    "numerical:tucker__a",
-    "numerical:matrixproducts__a",
-    "recommenders:fieldattn__a",
-    "recommenders:towers_train__d",
-    "sequences:textcnn__a",
-    "vision:alexnet__a",
-    "vision:yolo__a",
-)
+PROGRAMS: Final = """
+attention:llama__a attention:bert__a attention:linattn__a attention:experts__a
+attention:linattn_train__d numerical:tucker__a numerical:matrixproducts__a recommenders:fieldattn__a
+recommenders:towers_train__d sequences:textcnn__a vision:alexnet__a vision:yolo__a
+""".split()
 CONFIGURATIONS: Final = 16
 BACKENDS: Final = ("cpu", "gpu", "tpu")
 OUT: Final = Path("tests/features/relayout_fixtures.npz")
