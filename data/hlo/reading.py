@@ -58,6 +58,23 @@ _INSTRUCTION: Final = re.compile(
 _COMPUTATION: Final = re.compile(
     rb"^[ \t]*+(?:ENTRY )?%?[\w.\-]+ (?:\(.*\) -> .*)?\{[ \t]*$", re.MULTILINE
 )
+#: Strings and comments; unterminated ones match to the end of the text.
+_NO_CODE: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|//[^\n]*+', re.DOTALL
+)
+#: Attributes that the parser rejects, in its errors, from the inside to the outside.
+_REJECTED: Final = re.compile(
+    r'error: (?:unexpected attribute "|error parsing attribute |Invalid )([\w\-]+)'
+)
+#: Parts of the names of attributes that say something about shapes, layouts, operands or calls.
+_SHAPING: Final = re.compile(
+    "dim|window|slice|pad|shape|layout|calls|called|comput|apply|body|condition|branch|kind|index|"
+    "target|group|alias|select|scatter|control"
+)
+_MAX_DROPPED = 16
+_VALUE_TOKEN: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?|[][(){}]|[\s,]|[^][(){}\s,"]++', re.DOTALL
+)
 #: Script that reads text from standard input and prints the module.
 _PARSE: Final = """
 import sys
@@ -227,17 +244,65 @@ def module_of(message: Message) -> Message:
     return message.module if isinstance(message, messages.ModuleTuningData) else message
 
 
-def _parse_text(data: bytes, form: str) -> Message:
-    """Return the ``HloModuleProto`` of HLO text or StableHLO; raises `HloError`, also if the parser
-    is not installed.
+def _parse_text(text: bytes, form: str) -> Message:
+    """Return the ``HloModuleProto`` of HLO text or StableHLO; raises `HloError`.
+
+    Attributes that the parser rejects, because another version of XLA wrote them, are left out if
+    they say nothing about shapes or layouts.
+    """
+    for _ in range(_MAX_DROPPED):
+        module, reason = _run_parser(text, form)
+        if module is not None:
+            return module
+        names = [{"API": "api_version"}.get(name, name) for name in _REJECTED.findall(reason)]
+        if not names or any(map(_SHAPING.search, names)):
+            break
+        shorter = _without_attribute(text, names[0])
+        if shorter == text:
+            break
+        text = shorter
+    expected = "one program, as this version of jaxlib writes it"
+    do = f"update jaxlib, or {_DUMP}"
+    raise HloError(f"XLA cannot parse this {form} ({reason[:300]})", expected=expected, do=do)
+
+
+def _without_attribute(text: bytes, name: str) -> bytes:
+    """Remove ``name=value`` from all instructions; strings and comments are left alone."""
+    attribute = rb"(?P<before>,\s*+|(?<![\s,])\s++|(?<=\{))" + re.escape(name.encode()) + rb"="
+    kept = []
+    end = 0
+    for match in re.finditer(_NO_CODE.pattern + rb"|" + attribute, text, re.DOTALL):
+        if match["before"] is None or match.start() < end:
+            continue
+        kept.append(text[end : match.start()])
+        end = _value_end(text, match.end())
+        if not match["before"]:  # the first in its braces: the separator follows
+            end += len(text[end : end + 2]) - len(text[end : end + 2].lstrip(b", "))
+    return b"".join(kept) + text[end:]
+
+
+def _value_end(text: bytes, start: int) -> int:
+    """Return the end of an attribute's value: the first comma, space or closing bracket outside."""
+    depth = 0
+    for token in _VALUE_TOKEN.finditer(text, start):
+        if depth == 0 and (token[0] in (b",", b"}", b")") or token[0].isspace()):
+            return token.start()
+        depth += (token[0] in (b"(", b"[", b"{")) - (token[0] in (b")", b"]", b"}"))
+    return len(text)
+
+
+def _run_parser(data: bytes, form: str) -> tuple[Message | None, str]:
+    """Return the ``HloModuleProto`` of HLO text or StableHLO, or the reason why there is none.
+
+    Raises `HloError` if the parser is not installed.
     """
     command = [sys.executable, "-P", "-c", _PARSE, form]
     try:
         parser = subprocess.run(command, input=data, capture_output=True, timeout=600, check=False)
         if parser.returncode == 0:
-            return messages.HloModuleProto.FromString(parser.stdout)
+            return messages.HloModuleProto.FromString(parser.stdout), ""
     except (subprocess.TimeoutExpired, DecodeError) as error:
-        raise HloError(f"XLA cannot parse this {form} ({error})", do=_DUMP) from error
+        return None, str(error)
     reason = " ".join(parser.stderr.decode(errors="replace").rpartition("Error: ")[2].split())
     if reason.startswith(("No module named", "cannot import name")):
         got = f"this is {form}, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
@@ -245,9 +310,7 @@ def _parse_text(data: bytes, form: str) -> Message:
         raise HloError(got, expected="a binary dump, which needs nothing", do=do)
     if parser.returncode < 0:
         reason = f"its parser ended with {parser.returncode}, out of memory or by a crash"
-    expected = "one program, as this version of jaxlib writes it"
-    do = f"update jaxlib, or {_DUMP}"
-    raise HloError(f"XLA cannot parse this {form} ({reason[:300]})", expected=expected, do=do)
+    return None, reason
 
 
 def _has_program(module: Message) -> bool:

@@ -58,8 +58,6 @@ def rank(
 ) -> None:
     """Rank the configurations of a graph, of each graph in a folder, or of a program."""
     from xlarank.pipelines.programs.kinds import error_of_file, is_program
-    from xlarank.pipelines.programs.propose import estimates, propose
-    from xlarank.pipelines.programs.sources import write_configurations
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
@@ -73,6 +71,9 @@ def rank(
         for name, ranking in rankings.items():
             result[name] = ranking.as_json(top)
     elif is_program(graph):
+        from xlarank.pipelines.programs.propose import estimates, propose
+        from xlarank.pipelines.programs.sources import write_configurations
+
         proposed, module = propose(graph, target, collection, configs=configs)
         ranking = run(work, proposed, **named)
         rankings = {ranking.graph: ranking}

@@ -24,6 +24,7 @@ from xlarank.data.writing import write_graph
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
 ELIDED = TEXT.replace("parameter(0)", "constant({...})")
 WHOLE = HloProto(hlo_module=matmul_module())
+TANH = TEXT.replace("ROOT p", "a").replace("\n}", "\n  ROOT r = f32[8,128]{1,0} tanh(a)\n}")
 
 
 def test_every_kind_of_binary_is_recognized() -> None:
@@ -155,6 +156,42 @@ def test_stablehlo_is_converted() -> None:
         assert opcodes_of(data) == ["parameter", "tanh"]
     with pytest.raises(HloError, match="XLA cannot parse this StableHLO"):
         reading.parse_program(b"module {\n tosa.abs\n}")
+
+
+def test_an_attribute_is_removed_everywhere_but_in_strings() -> None:
+    text = b"""a = f32[] b(), x=1, foo={s="}, foo=2", {3}}, y={foo=[1,2]<=T(1,0), z=1}
+c = f32[] d(), metadata={op_name="foo=1" foo="," y=2}, foo=bar  // , foo=3
+e = f32[] f(), barfoo=1, foo=1"""
+    assert reading._without_attribute(text, "foo") == (
+        b"""a = f32[] b(), x=1, y={z=1}
+c = f32[] d(), metadata={op_name="foo=1" y=2}  // , foo=3
+e = f32[] f(), barfoo=1"""
+    )
+
+
+@needs_jaxlib
+@pytest.mark.parametrize(
+    "operation",
+    [
+        *("tanh(a), foo=bar", 'tanh(a), foo="}, {"', "tanh(a), foo={a={1,2}, b=[2]}"),
+        *("tanh(a), sharding={weird}", "tanh(a), algorithm=new", "tanh(a), foo=1, bar=2"),
+        *('tanh(a), metadata={op_name="a" foo=1}', "tanh(a), frontend_attributes={a=1}"),
+        'custom-call(a), custom_call_target="f", api_version=API_VERSION_ORIGINAL',
+        'custom-call(a), custom_call_target="f", api_version=API_VERSION_OF_THE_FUTURE',
+    ],
+)
+def test_attributes_that_say_nothing_about_layouts_are_left_out(operation: str) -> None:
+    module = reading.parse_program(TANH.replace("tanh(a)", operation).encode())
+    _, parsed = module.computations[0].instructions
+    assert parsed.opcode == operation.partition("(")[0]
+    assert parsed.custom_call_target == ("f" if "custom" in operation else "")
+
+
+@needs_jaxlib
+@pytest.mark.parametrize("attribute", ["new_dimensions={1}", "other_layout={0}", "window={foo=1}"])
+def test_attributes_that_may_speak_of_layouts_are_refused(attribute: str) -> None:
+    with pytest.raises(HloError, match="XLA cannot parse this HLO text"):
+        reading.parse_program(TANH.replace("tanh(a)", f"tanh(a), {attribute}").encode())
 
 
 @given(
