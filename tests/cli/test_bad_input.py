@@ -22,7 +22,7 @@ from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, write_tree
 from xlarank.cli import app, console
 
-KEPT = "error: interrupted; finished work is kept, run the same command again to resume"
+KEPT = "error: interrupted; no file is left half-written, run the same command again"
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ _GRACE = 10.0
 _MEMORY = (
     b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
 )
-_INTERRUPTED = b"error: interrupted; finished work is kept, run the same command again to resume\n"
+_INTERRUPTED = b"error: interrupted; no file is left half-written, run the same command again\n"
 
 
 #: Examples of commands, for their help.
