@@ -6,7 +6,6 @@ other is saved, because nothing is pickled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,11 +64,6 @@ class EstimatorBooster:
             got = f"{name_of(self.estimator)} predicts an array of shape {predicted.shape}"
             raise ModelError(got, expected=f"({len(values)},), one number for each row")
         return predicted
-
-    def stages(
-        self, values: Matrix, scores: Floats, every: int, *, from_zero: bool
-    ) -> Iterator[Floats]:
-        yield scores - self.relevance(values)
 
     def contributions(self, values: Matrix) -> Floats:
         got = f"{name_of(self.estimator)} has no contributions by column"

@@ -95,9 +95,9 @@ class StoredTrainingSet:
         )
 
     def sampled(self, rows: int, seed: int) -> TrainingData:
-        """Return about ``rows`` random rows (0: all), `MIN_CONFIGS` or more of each graph."""
+        """Return about ``rows`` random rows, `MIN_CONFIGS` or more of each graph."""
         data = self.data
-        if not rows or len(data.cost) <= rows:
+        if len(data.cost) <= rows:
             return data
         sizes = np.diff(data.indptr)
         order = np.random.default_rng(seed).permutation(data.groups)
