@@ -61,16 +61,14 @@ class Submission(Table):
 
     Attributes:
         rows: collection -> number of ranked test graphs.
-        models: collection -> name of the model, of the score files, or of both.
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why its file cannot be used.
         ranked: id -> whether the graph was ranked, rather than left in the order of its file.
-        ranked_by: collection -> what ranks, and why.
+        ranked_by: collection -> what ranks, and why; the files of scores, perhaps with a model.
     """
 
     out: Path
     rows: dict[str, int] = field(default_factory=dict)
-    models: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     ranked: dict[str, bool] = field(default_factory=dict)
@@ -84,13 +82,8 @@ class Submission(Table):
         """Return a frame with a row for each ranked collection."""
         import polars as pl
 
-        rows = []
-        for collection, graphs in self.rows.items():
-            ranker = self.models[collection]
-            reason = self.ranked_by.get(collection, "")
-            rows.append((collection, graphs, ranker, reason))
-        schema = ["collection", "graphs", "ranked_by", "reason"]
-        return pl.DataFrame(rows, schema, orient="row")
+        rows = [(name, graphs, self.ranked_by[name]) for name, graphs in self.rows.items()]
+        return pl.DataFrame(rows, ["collection", "graphs", "ranked_by"], orient="row")
 
     def covers(self, collection: str) -> bool:
         """Return whether the file has graphs of the collection."""
@@ -146,7 +139,7 @@ def submit(
     if not orders:
         why = "; ".join(reasons(report.left_out | report.broken))
         raise CollectionError(f"there is nothing to submit: {why}")
-    if scores is not None and not any(scores.name in names for names in report.models.values()):
+    if scores is not None and scores.name not in " and ".join(report.ranked_by.values()):
         raise CollectionError(f"{scores.name} has no scores of test graphs")
     report.ranked = complete_submission(out, orders, configs)
     return report
@@ -284,7 +277,7 @@ def _ranked(
     if not unscored:
         report.left_out.pop(str(collection), None)
     report.rows[str(collection)] = len(orders)
-    report.models[str(collection)] = " and ".join(rankers)
+    report.ranked_by[str(collection)] = " and ".join(rankers)
     if choice is not None and [*rankers] == [choice.model.name]:
         report.ranked_by[str(collection)] = choice.reason
     return orders

@@ -248,11 +248,7 @@ def submit(
 
 def _show_submission(report: Submission) -> None:
     show_rows(
-        {
-            "collection": name,
-            ">graphs": count,
-            "ranked by": report.ranked_by.get(name, report.models[name]),
-        }
+        {"collection": name, ">graphs": count, "ranked by": report.ranked_by[name]}
         for name, count in report.rows.items()
     )
     rows = counted(len(report.ranked), "row")
