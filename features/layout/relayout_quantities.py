@@ -88,7 +88,7 @@ def _amounts(relayouts: Relayouts) -> Iterator[Amount]:
 
 def chained_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
     """Return what the copy that remains of a chain adds to each quantity."""
-    transposes = relayouts.transposes(relayout)
+    transposes = relayouts.stride(relayout) != 1
     return {
         "transposed" if transposes else "straight": 2 * relayouts.bytes(relayout),
         "transposes": int(transposes),

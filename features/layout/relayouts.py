@@ -85,13 +85,6 @@ class Relayouts:
         minor = minor_dimension(relayout.after, dims)
         return stride(relayout.before, dims, minor) if minor >= 0 else 1
 
-    def transposes(self, relayout: Relayout) -> bool:
-        """Return whether a copy changes the minor-most dimension, or all there is."""
-        if relayout.before is None:
-            return True
-        dims = self.assignment.dims[relayout.instruction]
-        return minor_dimension(relayout.before, dims) != minor_dimension(relayout.after, dims)
-
     def _reads(
         self, wanted: Mapping[Operand, Mapping[Layout, Mask]]
     ) -> Iterator[tuple[str, int, Layout, Mask]]:
