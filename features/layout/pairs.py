@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.layout_context import (
@@ -56,11 +55,6 @@ class Pairs:
 
     def take(self, index: Ints) -> Pairs:
         return Pairs(*(getattr(self, field.name)[index] for field in fields(self)))
-
-    @property
-    def straight(self) -> NDArray[np.bool_]:
-        """``(pairs,)`` whether the dimensions keep their order along the path."""
-        return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
 
 def _operands(context: LayoutContext) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
@@ -146,13 +140,13 @@ def pair_layouts(
     left_slot = pairs.left_slot[pair]
     right_slot = pairs.right_slot[pair]
     right_key = key[right_slot, right]
-    turned = np.flatnonzero(~pairs.straight[pair])
-    if len(turned):
-        order = layout[right_slot[turned], right[turned]]
-        # dimension of the right tensor -> of the left one
-        back = np.argsort(pairs.permutation[pair[turned]], axis=1)
-        turned_back = np.take_along_axis(back, np.maximum(order, 0), axis=1)
-        right_key[turned] = layout_key(np.where(order >= 0, turned_back, -1))
+    permutation = pairs.permutation[pair]
+    turned = (permutation != np.arange(MAX_RANK)).any(axis=1)
+    order = layout[right_slot[turned], right[turned]]
+    # dimension of the right tensor -> of the left one
+    back = np.argsort(permutation[turned], axis=1)
+    turned_back = np.take_along_axis(back, np.maximum(order, 0), axis=1)
+    right_key[turned] = layout_key(np.where(order >= 0, turned_back, -1))
     sides_set = is_set[left_slot, left].astype(np.int64) + is_set[right_slot, right]
     return key[left_slot, left], right_key, sides_set
 

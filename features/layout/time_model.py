@@ -52,18 +52,19 @@ _PAIRS: Final = np.array([*permutations(range(MAX_RANK), 2)])
 
 
 def output_padding(
-    dims: Ints, layout: Ints, element_bytes: Floats, batch: Ints | None = None, *, skip: bool = True
+    dims: Ints, layout: Ints, element_bytes: Floats, batch: Ints, *, skip: bool = True
 ) -> Floats:
     """Return the padded over the true size of tensors as the matrix unit sees them, ``(tensors,)``.
 
     The minor-most dimension is rounded up to the lanes, the next to the sublanes times the elements
-    per word. If the next one is the ``batch`` ``(tensors,)``, it shares tiles with other dimensions
-    and is not rounded up. With ``skip``, minor-most dimensions of size 1 are skipped: the next one
-    lies along the lanes.
+    per word. If the next one is the ``batch`` ``(tensors,)``, -1 for none, it shares tiles with
+    other dimensions and is not rounded up. With ``skip``, minor-most dimensions of size 1 are
+    skipped: the next one lies along the lanes.
 
     >>> dims = np.array([[3, 3, 1, 32, 0, 0]] * 2)
     >>> layout = np.array([[3, 2, 1, 0, -1, -1], [2, 3, 1, 0, -1, -1]])
-    >>> output_padding(dims, layout, np.array([4.0, 4.0])).tolist()  # 128/32 * 8/1 and * 8/3
+    >>> word = np.array([4.0, 4.0])
+    >>> output_padding(dims, layout, word, np.array([-1, -1])).tolist()  # 128/32 * 8/1 and * 8/3
     [32.0, 10.666666666666666]
     """
     tensor = np.arange(len(dims))
@@ -77,9 +78,8 @@ def output_padding(
     lanes = _round_up(sizes[tensor, first], LANES) / sizes[tensor, first]
     second = sizes[tensor, first + 1]
     sublanes = np.where(has_second, _round_up(second, SUBLANES * packing) / second, 1.0)
-    if batch is not None:
-        dimension = layout[tensor, np.minimum(first + 1, layout.shape[1] - 1)]
-        sublanes[has_second & (dimension == batch)] = 1.0
+    dimension = layout[tensor, np.minimum(first + 1, MAX_RANK - 1)]
+    sublanes[has_second & (dimension == batch)] = 1.0
     return np.where(layout[:, 0] < 0, 1.0, lanes * sublanes)
 
 
@@ -188,7 +188,7 @@ class TimeModel:
         kind = self.kind[node]
         dims = context.dims[tensor]
         element = context.element_bytes[tensor]
-        batch = np.where(kind == 0, self._dimension("output_batch")[node], -2)
+        batch = np.where(kind == 0, self._dimension("output_batch")[node], -1)
         padding = output_padding(dims, layout, element, batch)
         sizes = np.where(layout >= 0, np.take_along_axis(dims, np.maximum(layout, 0), axis=1), 1)
         lane_dimension = layout[np.arange(len(node)), (sizes != 1).argmax(axis=1)]

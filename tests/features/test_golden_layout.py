@@ -270,5 +270,5 @@ def test_the_default_layout_is_the_fastest_if_no_other_is_faster() -> None:
     program = (parameter(128, 128), parameter(128, 128), Node("dot", (128, 128), (0, 1)))
     graph = graph_of(layout_file(program, (2,), [[layout_row((0, 1))]]))
     assert config_times(graph, 0) == TimeModel(LayoutContext(graph)).fastest_ns
-    layout = np.array([[1, 0, -1, -1, -1, -1]])
-    assert output_padding(np.array([[1, 1, 0, 0, 0, 0]]), layout, np.array([4.0])) == 128
+    single = np.array([[1, 1, 0, 0, 0, 0]]), np.array([[1, 0, -1, -1, -1, -1]])
+    assert output_padding(*single, np.array([4.0]), np.array([-1])) == 128
