@@ -18,5 +18,5 @@ def sum_by_key(mappings: Iterable[Mapping[_Key, float]], factor: float = 1.0) ->
 
 
 def largest_first(values: Mapping[_Key, float]) -> dict[_Key, float]:
-    """Sort values by size, whatever their sign, then by key."""
+    """Sort values by absolute size, then by key."""
     return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))

@@ -217,7 +217,7 @@ class Objective:
 
     @property
     def study_name(self) -> str:
-        """Name of the study: whatever all its trials share."""
+        """Name of the study: the settings that all its trials share."""
         data = self.training.data
         rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
         members = json.dumps(self.members, sort_keys=True).encode()

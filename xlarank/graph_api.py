@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # slow; imported inside functions, so that reading a graph st
     from xlarank.pipelines.rank import Ranking
     from xlarank.pipelines.ranking.score_difference import Explanation
 
-    #: What ranks: "trained", "shipped", a collection with a model, the folder of one, or a ranker.
+    #: Ranker: "trained", "shipped", a collection with a model, the folder of one, or a ranker.
     ModelFrom: TypeAlias = str | Path | GraphRanker
 
 

@@ -180,7 +180,7 @@ class GraphRanker:
     def load(cls, folder: str | Path) -> Self:
         """Read a model that `save` or the command ``train`` wrote; raises `ModelError`.
 
-        Of an estimator the fitted trees are read, which predict; `fit` needs the estimator.
+        A saved estimator is read as its fitted trees: it predicts, but cannot be fitted again.
         """
         model = Model.load(Path(folder))
         card = model.require_card()

@@ -133,9 +133,9 @@ def module_graph(module: Message, path: Path) -> LayoutGraph:
 
 def optimised_cause(module: Message) -> str:
     """Return what shows that a module was optimised already; empty for others."""
-    found = {node.opcode for _, node in instructions(module)} & _OPTIMISED
-    if found:
-        return f"it has {', '.join(sorted(found))}"
+    added = {node.opcode for _, node in instructions(module)} & _OPTIMISED
+    if added:
+        return f"it has {', '.join(sorted(added))}"
     return "it is scheduled" if module.HasField("schedule") else ""
 
 

@@ -1,4 +1,4 @@
-"""Layouts that a back end demands of operations, whatever the configurations set."""
+"""Layouts that a back end demands of operations in every configuration."""
 
 from __future__ import annotations
 

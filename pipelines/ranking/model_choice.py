@@ -1,4 +1,4 @@
-"""What ranks a graph or a collection, and why: three rules.
+"""Choice of the ranker of a graph or a collection by three rules.
 
 1. Hardware comes first: ``target`` or ``collection``, else the collection whose folder holds the
    file, else the name in the file. Nothing about hardware is taken from the workspace.
@@ -38,17 +38,17 @@ from xlarank.models.stored import (
 )
 from xlarank.models.validation.metrics import objective_value
 
-#: What ranks: "trained", "shipped", a collection with a model, the folder of one, or a model.
+#: Ranker: "trained", "shipped", a collection with a model, the folder of one, or a model.
 ModelFrom: TypeAlias = str | Path | Model
-#: Values of ``model_from`` besides a collection and a folder: what needs no training, and the model
-#: trained on the collection, whatever their scores.
+#: Values of ``model_from`` besides a collection and a folder: the ranker that needs no training,
+#: and the model trained on the collection, even if the other scores higher.
 SHIPPED: Final = "shipped"
 TRAINED: Final = "trained"
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What ranks.
+    """The chosen ranker.
 
     Attributes:
         model: the ranker.

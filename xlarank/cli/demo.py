@@ -47,7 +47,7 @@ def demo(workspace: options.Work = Path("work/demo")) -> None:
     evaluation = evaluate(work, collections=DEMO)
     write_json(work.reports() / "valid.json", evaluation.report)
     say("")
-    say("What ranks each collection, and scores of graphs whose families were held out", "bold")
+    say("The ranker of each collection, and scores of graphs whose families were held out", "bold")
     show_rows(_row(result, evaluation) for result in trained)
     for name, reason in evaluation.ranked_by.items():
         say(f"{name} is ranked by {reason}")

@@ -81,9 +81,9 @@ def rank(
         result = ranking.as_json(top)
         if check:
             chosen = [0, *(int(at) for at in ranking.order if at)][: check + 1]
-            found = estimates(proposed, module, chosen, ranking.target)
-            _show_check(found)
-            result["estimates_ns"] = found
+            estimates_ns = estimates(proposed, module, chosen, ranking.target)
+            _show_check(estimates_ns)
+            result["estimates_ns"] = estimates_ns
         if out is not None:
             write_configurations(out, proposed)
             say(f"wrote {out}")
@@ -107,17 +107,17 @@ def rank(
     finish(broken)
 
 
-def _show_check(found: dict[int, int | None]) -> None:
-    default = found[0]
+def _show_check(estimates_ns: dict[int, int | None]) -> None:
+    default = estimates_ns[0]
     show_rows(
         {
             "configuration": number or "0, the compiler's default",
             ">estimated ms": f"{time_ns / 1e6:.4f}" if time_ns else "does not compile",
             ">times as fast": f"{default / time_ns:.3f}" if default and time_ns else "-",
         }
-        for number, time_ns in found.items()
+        for number, time_ns in estimates_ns.items()
     )
-    compiled = [time_ns for time_ns in found.values() if time_ns is not None]
+    compiled = [time_ns for time_ns in estimates_ns.values() if time_ns is not None]
     if not compiled or min(compiled) == default:
         say("none is faster than the compiler's default; advise searches with the compiler")
 
