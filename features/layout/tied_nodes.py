@@ -131,8 +131,8 @@ def _contracted_and_free(
 ) -> list[list[int]]:
     """Return the contracted and the free dimensions of a dot's operand, by its output's sizes.
 
-    Among dimensions of equal size, the first are free and the next batch dimensions; `slot_roles`
-    may differ.
+    Among dimensions of equal size, the first are free and the next batch dimensions. `slot_roles`
+    may differ, and with it the groups of a real file.
     """
     dims: list[int] = []
     for size in free:
