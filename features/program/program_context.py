@@ -37,8 +37,6 @@ _CLASSES: Final[dict[str, str]] = {
 OPCODE_CLASSES: Final[tuple[str, ...]] = (*_CLASSES, "other")
 #: Classes of configurable nodes; the first three classes are in TPU files.
 COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
-
-
 #: Index into `OPCODE_CLASSES` of each opcode.
 CLASS_OF_OPCODE: Final = np.full(len(OPCODES), len(_CLASSES))
 for _number, _names in enumerate(_CLASSES.values()):

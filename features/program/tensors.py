@@ -16,7 +16,6 @@ from xlarank.data.schema import MAX_RANK
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-
 #: The tile that arrays are stored in on TPU v2/v3 and later (XLA's tiled layout T(8,128)): rows
 #: (sublanes) by columns (lanes) of words; narrower elements are packed into more rows.
 SUBLANES: Final = 8

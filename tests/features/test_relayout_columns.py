@@ -8,17 +8,14 @@ from scipy.stats import kendalltau
 
 from tests.features.helpers import SAMPLE, by_name, fitting_graph, graph_of
 from tests.features.test_metamorphic import REWRITES
-from tests.features.test_relayouts import MACHINES, file_of, op, root
+from tests.features.test_relayouts import MACHINES, file_of, op, program_of, root
 from tests.graphs import parameter
 from xlarank.data.collection import Collection
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
-from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_assignment import Assignment
-from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import element_order
-from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import (
     QUANTITIES,
     TIME,
@@ -137,11 +134,10 @@ def test_simulated_layouts_are_those_of_xla(backend, programs, fixtures):
 
 def simulated(arrays, configs, backend):
     """Return the program of a file as the compiler of a back end sees it, and types of rows."""
-    graph = graph_of({**arrays, "config_runtime": np.ones(configs, np.int64)})
     machine = dict(zip(REACHED, MACHINES, strict=True))[backend]
-    context = LayoutContext(graph)
-    types = context.row_type[context.table.codes][graph.group]
-    return LayoutProgram(context, HARDWARE[machine]), types
+    program = program_of({**arrays, "config_runtime": np.ones(configs, np.int64)}, machine)
+    context = program.context
+    return program, context.row_type[context.table.codes][context.graph.group]
 
 
 #: Lowest mean over programs of Kendall's tau between simulated and real volume, by compiler.
