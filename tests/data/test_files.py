@@ -112,7 +112,6 @@ def test_a_link_is_written_through(tmp_path, old):
 
 
 LAYOUT = Collection.parse("layout:xla:random")
-TILE = Collection.parse("tile:cpu")
 ESCAPES = ["", " ", " a", "a\n", "a\0b", "\u2028", "a\u200b", "\ud800", "\x1b[31m"]
 ESCAPES += r". .. ../x a/b /etc/passwd a/ a\b C:\x .partial-x".split()
 ALLOWED = ["resnet50 copy", "net (1)"]
@@ -124,16 +123,6 @@ PATHS = (
     lambda name: WORK.study(Collection(("tile", name))),
     lambda name: WORK.model(Collection(("layout", name))),
 )
-
-
-def test_paths_repeat_the_tree_of_collections(tmp_path):
-    work = Workspace(tmp_path)
-    assert work.features(LAYOUT, "train") == tmp_path / "features/layout/xla/random/train"
-    assert work.rows(TILE, "valid", 12) == tmp_path / "features/tile/cpu/valid/part-0012.parquet"
-    assert work.study(LAYOUT) == tmp_path / "studies/layout/xla/random"
-    assert work.model(TILE) == tmp_path / "models/tile/cpu"
-    assert work.reports() == tmp_path / "reports"
-    assert list(tmp_path.iterdir()) == [], "nothing is created"
 
 
 def refused_by(path_of: Callable[[str], Path], name: str) -> bool:

@@ -322,6 +322,8 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
     assert np.array_equal(times, 2**scores) if kind == "layout" else times is None
     half = fitted("time-trees", data, rounds=0, kind=kind, init_score_weight=0.5)
     assert half.nanoseconds(half.score(rows)) is None, "the square root of a time"
+    saved(half, tmp_path / "half")
+    assert Model.load(tmp_path / "half").rule == half.rule == ColumnSum(estimate, 0.5)
     card = saved(model, tmp_path).card
     loaded = Model.load(tmp_path)
     assert (card.members, card.rule, card.seeds) == ({}, [*estimate], 1)

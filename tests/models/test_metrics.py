@@ -126,9 +126,8 @@ def test_slowdowns_of_tied_scores_by_hand():
         values = graph_metrics("tile", np.zeros(10), order, np.arange(10))
         assert values["slowdown@1"] == pytest.approx(4.5)
         assert values["slowdown@5"] == pytest.approx(11 / 6 - 1)
-        values = graph_metrics(
-            "tile", np.append(np.zeros(10), -1), np.append(order, 2), np.arange(11)
-        )
+        score = np.append(np.zeros(10), -1)
+        values = graph_metrics("tile", score, np.append(order, 2), np.arange(11))
         assert (values["slowdown@1"], values["score"]) == pytest.approx((1, 1 - 0.6))
     values = graph_metrics("layout", np.zeros(3), np.array([10.0, 30.0, 20.0]), np.array([7, 7, 3]))
     assert values["slowdown@1"] == pytest.approx((10 / 4 + 30 / 4 + 20 / 2) / 10 - 1)
@@ -152,28 +151,16 @@ def test_score_is_tau_for_layouts_and_the_top_five_for_tiles():
 
 
 def test_summary_has_mean_spread_and_every_graph():
-    first, second = ({metric: base + i for i, metric in enumerate(METRICS)} for base in (0.0, 2.0))
+    graphs = {"alpha": dict.fromkeys(METRICS, 0.0), "beta": dict.fromkeys(METRICS, 2.0)}
     # the std is divided by 2: not the estimate for a larger population; a quarter of the resamples
     # is alpha twice
-    assert metrics.summarise({"alpha": first, "beta": second}) == {
-        metric: {
-            "mean": 1 + i,
-            "std": 1,
-            "low": i,
-            "high": 2 + i,
-            "graphs": {"alpha": i, "beta": 2 + i},
-        }
-        for i, metric in enumerate(METRICS)
-    }
+    expected = {"mean": 1, "std": 1, "low": 0, "high": 2, "graphs": {"alpha": 0, "beta": 2}}
+    assert metrics.summarise(graphs) == dict.fromkeys(METRICS, expected)
 
 
 def test_cost_of_the_compilers_own_choice():
-    rows = graph_rows(
-        "a__a",
-        [30, 20, 40],
-        features=np.array([[0.5], [0.0], [1.0]]),
-        columns=["size", LAYOUTS_SET],
-    )
+    share = np.array([[0.5], [0.0], [1.0]])
+    rows = graph_rows("a__a", [30, 20, 40], features=share, columns=["size", LAYOUTS_SET])
     plain = graph_rows("a__a", [30, 20])
     for kind, of, cost in (
         ("layout", rows, 20),
@@ -189,20 +176,15 @@ def test_cost_of_the_compilers_own_choice():
 def test_speedups_count_the_best_of_the_first_and_average_geometrically():
     score = np.arange(7.0)
     cost = np.array([np.inf, 50.0, 40.0, 80.0, 30.0, 25.0, 1.0])  # the first was never measured
-    assert metrics.speedups(score, cost, 100.0, np.arange(7)) == {
-        "speedup@1": 2.0,
-        "speedup@5": 4.0,
-    }
+    distinct = metrics.speedups(score, cost, 100.0, np.arange(7))
+    assert distinct == {"speedup@1": 2.0, "speedup@5": 4.0}
     # the second and third are one configuration: a sixth comes in
-    assert (
-        metrics.speedups(score, cost, 100.0, np.array([0, 1, 1, 2, 3, 4, 5]))["speedup@5"] == 100.0
-    )
+    repeated = metrics.speedups(score, cost, 100.0, np.array([0, 1, 1, 2, 3, 4, 5]))
+    assert repeated["speedup@5"] == 100.0
     twice, half = (dict.fromkeys(metrics.SPEEDUPS, value) for value in (2.0, 0.5))
-    report = metrics.summarise({"a": twice, "b": half})
-    assert (report["speedup@1"]["mean"], report["speedup@1"]["std"]) == pytest.approx(
-        (1.0, np.log(2))
-    )
-    assert report["speedup@5"]["graphs"] == {"a": 2.0, "b": 0.5}
+    summary = metrics.summarise({"a": twice, "b": half})["speedup@5"]
+    assert (summary["mean"], summary["std"]) == pytest.approx((1.0, np.log(2)))
+    assert summary["graphs"] == {"a": 2.0, "b": 0.5}
     assert metrics.summarise({}) == {}
 
 
@@ -246,9 +228,8 @@ def test_orders_that_need_no_model():
         (TILES, "estimate__sum__log", "estimated time"),
     ):
         assert baselines(collection, rows_of(column))[order]["tau"] == pytest.approx(1)
-    assert "estimated time" not in baselines(
-        Collection.parse("tile:xla"), rows_of("estimate__sum__log")
-    ), "a CPU's"
+    of_tpus = baselines(Collection.parse("tile:xla"), rows_of("estimate__sum__log"))
+    assert "estimated time" not in of_tpus, "a CPU's"
 
 
 def test_a_robust_difference_and_its_error_by_hand():
@@ -259,24 +240,22 @@ def test_a_robust_difference_and_its_error_by_hand():
     2/3 of the sum of their squares about 0.2, 0.01 + 0.01 + 0.04. With the means 0.4, 0.4 and 0 the
     error would be 0.267.
     """
-    difference = metrics.paired_difference(
-        {"a": 0.0, "b": 0.0, "c": 0.8}, dict.fromkeys("abc", 0.0), "robust"
-    )
+    ours = {"a": 0.0, "b": 0.0, "c": 0.8}
+    difference = metrics.paired_difference(ours, dict.fromkeys("abc", 0.0), "robust")
     assert difference == pytest.approx((0.8 / 3 - 0.25 * 0.8 * np.sqrt(2) / 3, 0.2))
 
 
 def test_rules_for_tiles():
-    """Volumes 1, 3, 2, 0 of the output and 4, 0, 1, 0 of the kernel; costs 10, 40, 20."""
+    """Volumes 1, 3, 2, 0 of the output and 4, 0, 1, 0 of the kernel; costs 10, 40, 20.
+
+    The largest has 5 elements on the logarithmic scale against 3 and 3; distances are 0, 6 and 4.
+    """
     volumes = np.array([[1, 4], [3, 0], [2, 1], [0, 0]], np.float32)
     names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
     orders = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
     assert orders["rule: largest output tile"]["tau"] == pytest.approx(-1.0)
-    assert orders["rule: largest tile"]["slowdown@1"] == 0, (
-        "5 elements on the logarithmic scale against 3 and 3"
-    )
-    assert orders["rule: nearest to the first configuration"]["tau"] == pytest.approx(1.0), (
-        "0, 6 and 4 apart"
-    )
+    assert orders["rule: largest tile"]["slowdown@1"] == 0
+    assert orders["rule: nearest to the first configuration"]["tau"] == pytest.approx(1.0)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest
 from xlarank.models import files as module
 from xlarank.models.card import CARD, blend_default, default_ranks, read_card
-from xlarank.models.column_sum import ColumnSum
 from xlarank.models.files import _checksum
 from xlarank.models.model import Model
 from xlarank.models.stored import SHIPPED_MODELS, SHIPPED_TREES, formula, shipped_trees
@@ -129,13 +128,6 @@ def test_a_card_that_is_no_json_or_missing_is_refused(folder):
     (folder / CARD).unlink()  # its members alone are no model
     with pytest.raises(ModelError, match=r"there is no model at .*run train first"):
         Model.load(folder)
-
-
-def test_a_rule_is_saved_with_its_weight(tmp_path):
-    rule = ColumnSum(("waste",), weight=2.0)
-    model = replace(small(), members=(), rule=rule)
-    saved(model, tmp_path)
-    assert Model.load(tmp_path).rule == rule
 
 
 def test_rows_of_other_columns_or_other_code_are_refused(folder):

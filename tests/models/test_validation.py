@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.models.helpers import COLUMNS, easy_data, easy_graph, graph_rows, kernel
-from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.losses import LOSSES
 from xlarank.models.member import Loss
@@ -39,15 +38,6 @@ def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row():
     assert data.per_group(mean_rank).tolist() == [1, 0, 1, 0.5, 0]
     first.normalizer[:] = [10, 60, 10, 10]
     assert TrainingData.from_graphs([first]).cost.tolist() == [2.5, 10 / 60], "over normalizer"
-
-
-def test_what_cannot_be_learned_from_is_left_out():
-    good = graph_rows("good", [1, 2])
-    for costs, copies in (([0, 0], None), ([5, 5], None), ([5], [3])):
-        useless = graph_rows("x", costs, copies=copies)
-        assert TrainingData.from_graphs([useless, good, useless]).names == ["good"]
-        with pytest.raises(ModelError, match="none of 1 graph can be trained on"):
-            TrainingData.from_graphs([useless])
 
 
 def test_groups_are_taken_and_joined_with_their_rows():
