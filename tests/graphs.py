@@ -47,9 +47,8 @@ def node_row(node: Node) -> np.ndarray:
         row[NODE_COLUMN[f"{stem}_sum"]] = sum(values)
         row[NODE_COLUMN[f"{stem}_product"]] = np.prod(values)
 
-    row[[name.endswith("_product") for name in NODE_COLUMNS]] = (
-        1  # of no dimensions, as in real files
-    )
+    # products of no dimensions, as in real files
+    row[[name.endswith("_product") for name in NODE_COLUMNS]] = 1
     row[NODE_COLUMN[f"shape_element_type_is_{node.element}"]] = 1
     put("shape_dimensions", node.dims)
     if node.window:
@@ -106,11 +105,9 @@ def tile_row(
     """Return ``(24,)`` float32: a tile configuration; the product over no bounds is 0."""
     row = np.zeros((3, 8), np.float32)
     for slot, bounds in zip(row, (kernel, output, input), strict=True):
-        slot[: len(bounds)], slot[6], slot[7] = (
-            bounds,
-            sum(bounds),
-            np.prod(bounds) if len(bounds) else 0,
-        )
+        slot[: len(bounds)] = bounds
+        slot[6] = sum(bounds)
+        slot[7] = np.prod(bounds) if len(bounds) else 0
     return row.reshape(-1)
 
 
@@ -214,10 +211,8 @@ def arrays_of(graph: Any) -> Arrays:
     program = {"node_feat": graph.node_feat, "node_opcode": graph.opcode, "edge_index": graph.edges}
     program["config_runtime"] = graph.runtime
     if hasattr(graph, "config_feat"):
-        return program | {
-            "config_feat": graph.config_feat,
-            "config_runtime_normalizers": graph.normalizers,
-        }
+        times = {"config_runtime_normalizers": graph.normalizers}
+        return program | times | {"config_feat": graph.config_feat}
     program |= {"node_splits": graph.splits[None], "node_config_ids": graph.configurable}
     if (graph.dot_operands >= 0).any():
         program |= dict(zip(DOT_KEYS, (graph.dot_operands, graph.dot_dimensions), strict=True))

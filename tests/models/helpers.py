@@ -63,15 +63,12 @@ def graph_rows(name, costs, *, features=None, copies=None, columns=COLUMNS):
     ]
     group, delay = np.array([*((row, 0) for row in range(distinct)), *repeats], np.int64).T
     runtime = np.array(costs, np.int64)[group] + delay
-    values = (
-        np.tile(np.array(costs)[:, None], len(columns) - 1)
-        if features is None
-        else np.asarray(features)
-    )
+    if features is None:
+        features = np.tile(np.array(costs)[:, None], len(columns) - 1)
     ids = np.arange(len(group), dtype=np.int64)
     ones = np.ones(len(group), np.int64)
     size = np.array([distinct], np.float32)
-    values = values.astype(np.float32)
+    values = np.asarray(features, np.float32)
     return GraphRows(name, list(columns), size, values, group, ids, runtime, ones)
 
 

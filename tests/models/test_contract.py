@@ -172,6 +172,7 @@ def test_before_fit_it_says_that_it_was_not_trained(name, tmp_path):
 def test_a_damaged_member_is_an_error_not_a_crash(model, tmp_path):
     """Of another checksum or, for an accepted one, without content that can be read."""
     checksums = saved(model, tmp_path).card.members
+    card = re.escape(str(tmp_path / CARD))
     for name in checksums:
         for path in sorted((tmp_path / name).iterdir()):
             before = path.read_bytes()
@@ -180,10 +181,8 @@ def test_a_damaged_member_is_an_error_not_a_crash(model, tmp_path):
                 for accepted in (False, True)[: 1 + (path.name == "member.json")]:
                     checksum = _checksum(path.parent) if accepted else checksums[name]
                     edit_json(tmp_path / CARD, members=checksums | {name: checksum})
-                    said = "" if accepted else f"{name} has changed"
-                    said = (
-                        f"{re.escape(str(tmp_path / CARD))} cannot be used \\({said}.*train again"
-                    )
+                    why = "" if accepted else f"{name} has changed"
+                    said = rf"{card} cannot be used \({why}.*train again"
                     with pytest.raises(ModelError, match=said):
                         Model.load(tmp_path)
             path.write_bytes(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -248,6 +249,9 @@ class Listener:
 
 
 def read_submission(path: Path) -> dict[str, list[int]]:
-    """Return the configurations that a plain submission lists, by id."""
-    rows = (line.split(",") for line in path.read_text().splitlines()[1:])
-    return {row_id: [*map(int, listed.split(";"))] for row_id, listed in rows}
+    """Return the configurations that a submission lists, by id."""
+    with path.open(newline="") as stream:
+        header, *lines = csv.reader(stream)
+    assert header == ["ID", "TopConfigs"]
+    assert len({row_id for row_id, _ in lines}) == len(lines), "every id once"
+    return {row_id: [int(entry) for entry in listed.split(";")] for row_id, listed in lines}

@@ -53,9 +53,8 @@ def loop(
 
 
 def test_the_sum_is_over_the_entry_and_a_fusion_counts_once():
-    text = program(
-        FUSED, op("one", 10) + op("two", 5) + "  ROOT %r = f32[8,128]{1,0} reshape(%two)\n"
-    )
+    root = "  ROOT %r = f32[8,128]{1,0} reshape(%two)\n"
+    text = program(FUSED, op("one", 10) + op("two", 5) + root)
     assert read_estimate(text) == (15, 0)
     with pytest.raises(CompilerError, match="no entry computation"):
         read_estimate("nothing of the kind")
@@ -75,9 +74,8 @@ def test_the_body_of_a_loop_counts_once_per_iteration(start, direction, end, ste
 
 def test_loops_within_loops_are_multiplied():
     inner, call = loop("inner", 0, "LT", 3, 1, op("inner", 11, "%j"))
-    outer, entry = loop(
-        "outer", 0, "LT", 5, 1, op("before", 7, "%j") + call.replace("%while_inner", "%inner")
-    )
+    inside = op("before", 7, "%j") + call.replace("%while_inner", "%inner")
+    outer, entry = loop("outer", 0, "LT", 5, 1, inside)
     text = program(inner + outer, entry + op("after", 2))
     assert read_estimate(text) == (5 * (7 + 3 * 11) + 2, 0)
     assert sum(operation.total for operation in read_operations(text)) == 5 * (7 + 3 * 11) + 2
@@ -99,10 +97,8 @@ def test_a_loop_of_unknown_length_counts_once_and_a_conditional_as_its_most_expe
     branch = "%{name} (x: f32[8,128]) -> f32[8,128] {{\n{op}}}\n\n"
     branches = branch.format(name="yes", op=op("a", 3)) + branch.format(name="no", op=op("b", 8))
     call = "conditional(%q, %p, %p), true_computation=%yes, false_computation=%no\n"
-    assert (
-        read_estimate(program(branches, op("one", 1) + f"  ROOT %c = f32[8,128]{{1,0}} {call}"))[0]
-        == 9
-    )
+    entry = op("one", 1) + f"  ROOT %c = f32[8,128]{{1,0}} {call}"
+    assert read_estimate(program(branches, entry))[0] == 9
 
 
 RELAID = """HloModule jit_f, entry_computation_layout={(f32[16,8]{1,0:T(8,128)})->f32[8,16]{1,0:T(8,128)}}
