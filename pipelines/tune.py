@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import optuna
@@ -25,7 +26,7 @@ from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, rungs_of
 from xlarank.models.validation.metrics import paired_difference, require_selection
 from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
-from xlarank.pipelines.training.studies import FINISHED, open_storage, open_study
+from xlarank.pipelines.training.studies import FINISHED, draw_study, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
 #: Rounds, most rows and most folds of a trial.
@@ -58,6 +59,7 @@ class TuneResult:
     rounds: int = 0
     params: dict[str, Any] | None = None
     note: str = ""
+    pictures: Sequence[Path] = ()
     skipped: str = ""
 
 
@@ -133,6 +135,7 @@ def _optimize(
     finished = study.get_trials(deepcopy=False, states=FINISHED)
     result = chosen.user_attrs[RESULT]
     defaults = objective.defaults_of(study) or chosen
+    picture = "-".join(["tune", *collection.parts, objective.model])
     return TuneResult(
         str(collection),
         trials=len(finished),
@@ -145,6 +148,7 @@ def _optimize(
         rounds=result["rounds"],
         params=result["params"],
         note=note,
+        pictures=draw_study(study, objective.workspace.reports() / f"{picture}.svg"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Optuna studies: their storage, sampler and pruner."""
+"""Optuna studies: their storage, sampler, pruner and pictures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import optuna
@@ -15,6 +16,7 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from xlarank.data.errors import XlarankError
+from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.models.validation.folds import FACTOR
 
@@ -88,3 +90,22 @@ def open_study(
     if defaults not in [trial.params or trial.system_attrs.get("fixed_params") for trial in kept]:
         study.enqueue_trial(defaults)
     return study
+
+
+def draw_study(study: Study, path: Path) -> list[Path]:
+    """Write SVGs of the optimization history and, after ten scores, of importances."""
+    from matplotlib import pyplot as plt
+    from optuna.visualization import matplotlib as draw
+
+    history = draw.plot_optimization_history(study, target_name="out-of-fold score")
+    plots: dict[Path, Any] = {path: history}
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if len({trial.value for trial in complete}) >= 10:
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        importances = draw.plot_param_importances(study, evaluator=evaluator)
+        plots[path.with_stem(f"{path.stem}-importance")] = importances
+    for file, axes in plots.items():
+        with atomic_write(file) as partial:
+            axes.figure.savefig(partial, format="svg", bbox_inches="tight")
+        plt.close(axes.figure)
+    return list(plots)

@@ -29,6 +29,8 @@ def test_each_command_prints_what_it_stores(job):
         assert (card["tuned"], card["params"], card["seeds"]) == (tuned, best["params"], 1)
         name = f"lambdarank{' (tuned)' * tuned}  "
         assert re.search(rf"{collection} +{re.escape(name)}", job.outcomes["train"].out)
+        picture = Path(f"work/reports/tune-{'-'.join(parts)}-lambdarank.svg")
+        assert (job.folder / picture).exists() and f"wrote {picture}" in job.outcomes["tune"].out
     report = json.loads((job.folder / "evaluate.json").read_text())
     again = here("evaluate", "--workspace", job.work, "--json", "-")
     assert json.loads(again.out) == report

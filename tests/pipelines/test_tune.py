@@ -68,6 +68,12 @@ def states(workspace, collection=TILE):
     return "".join(trial.state.name[0] for trial in trials_of(workspace, None, collection))
 
 
+@pytest.fixture(autouse=True)
+def _no_pictures(request, monkeypatch):
+    if "pictures" not in request.node.name:
+        monkeypatch.setattr("xlarank.pipelines.tune.draw_study", lambda *_: [])
+
+
 @pytest.fixture
 def by_learning_rate(monkeypatch):
     monkeypatch.setattr(CURVES, made_up(lambda params: params["learning_rate"]))
@@ -90,6 +96,17 @@ def test_a_study_is_resumed(built, shared_built, tmp_path, by_learning_rate):
     path.unlink()
     (nothing,) = run(built, trials=3)
     assert (nothing.trials, nothing.fresh, path.read_bytes()) == (11, 0, before)
+
+
+@pytest.mark.slow
+def test_a_study_leaves_pictures(built, by_learning_rate):
+    """The history; importances of parameters from ten different scores on."""
+    (few,) = run(built, trials=2)
+    (more,) = run(built, trials=11)
+    names = [path.name for path in more.pictures]
+    assert few.pictures == more.pictures[:1]
+    assert names == ["tune-tile-cpu-lambdarank.svg", "tune-tile-cpu-lambdarank-importance.svg"]
+    assert all("<svg" in path.read_text() for path in more.pictures)
 
 
 def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families(built):

@@ -91,6 +91,8 @@ def _show_tuned(results: Sequence[TuneResult]) -> None:
         if result.params is not None
     )
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
+    for path in (path for result in results for path in result.pictures):
+        say(f"wrote {path}")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
 
 
