@@ -84,9 +84,8 @@ def easy_graph(name, configs, seed):
 def easy_data(graphs=6, configs=60, seed=0):
     """Return data of graphs of ``easy_graph``, two of each family."""
     names = [f"family{number // 2}__{'ab'[number % 2]}" for number in range(graphs)]
-    return TrainingData.from_graphs(
-        [easy_graph(name, configs, 100 * seed + i) for i, name in enumerate(names)]
-    )
+    rows = [easy_graph(name, configs, 100 * seed + i) for i, name in enumerate(names)]
+    return TrainingData.from_graphs(rows)
 
 
 #: As stored: log2(1 + bound), 0 for a whole dimension.
@@ -97,6 +96,5 @@ def kernel(name, logs, costs, *, kinds=("dot",)):
     """Return a kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]``."""
     features = np.zeros((len(logs), len(BOUNDS)))
     features[:, BOUNDS.index("bounds__output_0__log")] = logs
-    return replace(
-        graph_rows(name, costs, features=features, columns=["size", *BOUNDS]), kinds=tuple(kinds)
-    )
+    rows = graph_rows(name, costs, features=features, columns=["size", *BOUNDS])
+    return replace(rows, kinds=tuple(kinds))

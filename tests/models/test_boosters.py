@@ -137,9 +137,8 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
     scores = scores_of(model, data)
     weight = row_weights(data.indptr, "sqrt")
     rng = np.random.default_rng(4)
-    gradient, hessian = ranknet_gradients(
-        np.zeros(len(scores)), data.cost, data.indptr, weight, 3, 0.0, rng
-    )
+    start = np.zeros(len(scores))
+    gradient, hessian = ranknet_gradients(start, data.cost, data.indptr, weight, 3, 0.0, rng)
     leaves, leaf = np.unique(scores, return_inverse=True)
     step = 0.5 * np.bincount(leaf, gradient) / np.bincount(leaf, hessian)
     assert len(leaves) == 2 and leaves == pytest.approx(step, rel=1e-5)
@@ -233,15 +232,13 @@ def kernel(name, seed, shift=0.0, columns=NAMES):
     estimate = rng.uniform(0, 4, 60)
     wrong = rng.uniform(0, 2, 60)
     cost = np.rint(1e5 * 2 ** (estimate + wrong)).astype(np.int64)
-    return graph_rows(
-        name, cost.tolist(), features=np.stack([estimate + shift, wrong], 1), columns=columns
-    )
+    features = np.stack([estimate + shift, wrong], 1)
+    return graph_rows(name, cost.tolist(), features=features, columns=columns)
 
 
 def kernels(graphs, target=CPU, *, columns=NAMES, shift=0.0):
-    return TrainingData.from_graphs(
-        [kernel(f"f{n}__a", n, shift * n, columns) for n in range(graphs)], target
-    )
+    rows = [kernel(f"f{n}__a", n, shift * n, columns) for n in range(graphs)]
+    return TrainingData.from_graphs(rows, target)
 
 
 DATA = kernels(5, shift=5.0)

@@ -80,10 +80,8 @@ def test_without_other_valid_graphs_scores_are_out_of_fold(trained, tmp_path, wi
     if not with_valid:
         shutil.rmtree(place.features(LAYOUTS, "valid"))
     (shown,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
-    scores = {
-        name: metrics["score"] for name, metrics in trees.model_of(trained).card.folds.items()
-    }
-    assert scores.keys() == shown["metrics"].keys() and len(scores) == 5 + 2 * with_valid
+    folds = trees.model_of(trained).card.folds
+    assert folds.keys() == shown["metrics"].keys() and len(folds) == 5 + 2 * with_valid
     words = read(tmp_path / "report.html")[1]
     assert shown["sentence"] in words and ", out of fold by family" in words
     assert "rule: file order" in words and not shown["charts"]

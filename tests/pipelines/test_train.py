@@ -236,9 +236,8 @@ def test_training_rows_are_a_sample(built):
     assert result.rows == len(sample.data.cost)
     model = model_of(built, TILE)
     again = training_set_of(work, trees.TILES, model).data
-    assert [part.ids.tolist() for part in again.parts] == [
-        part.ids.tolist() for part in sample.data.parts
-    ]
+    ids = [[part.ids.tolist() for part in data.parts] for data in (again, sample.data)]
+    assert ids[0] == ids[1]
 
 
 OTHER = "layout:tpu-estimate:random"
