@@ -85,7 +85,7 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
 
 def test_usage_errors_exit_with_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for words in ("tune --timeout nan", "train --seeds 0", "info --quiet --verbose"):
+    for words in ("tune --timeout -1", "train --seeds 0", "info --quiet --verbose"):
         outcome = here(*words.split())
         assert (outcome.code, outcome.out) == (2, "") and "Error" in outcome.err, words
     assert list(tmp_path.iterdir()) == []

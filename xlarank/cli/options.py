@@ -61,7 +61,7 @@ def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> N
     for param in sorted(params, key=lambda param: param.name in WRITTEN):  # inputs first
         is_written = param.name in WRITTEN
         value = given.get(param.name)
-        for entry in value if isinstance(value, list) else [value]:
+        for entry in value if isinstance(value, list | tuple) else [value]:
             if not isinstance(entry, str | Path) or entry == console.STDOUT:
                 continue
             path = os.path.realpath(entry)
