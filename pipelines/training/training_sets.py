@@ -200,7 +200,7 @@ def _read_manifests(
     manifests = read_manifests(workspace, collection, splits)
     if splits[0] not in manifests or not manifests[splits[0]].graphs:
         got = f"{collection} has no graphs in the {splits[0]} split of {workspace.root}"
-        raise CollectionError(got, do="rank and submit rank it by what needs no training")
+        raise CollectionError(got, do="rank and submit rank it without training")
     return manifests
 
 

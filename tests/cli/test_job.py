@@ -77,7 +77,7 @@ def test_the_check_that_submit_recommends_works_unchanged(job, monkeypatch):
         (words,) = re.findall(r"^next: python run\.py (check-submission .*) # ", done.out, re.M)
         checked = here(*shlex.split(words))
         assert checked.code == 0, checked.err
-        assert f": right (checked against {graphs})" in checked.out
+        assert f" is valid (checked against {graphs})" in checked.out
         assert f"{job.tree} (of the workspace " in checked.out
     other_data = here("check-submission", "out/submission.csv", "--data-root", SAMPLE)
     assert other_data.code == 1 and "1 problem in out/submission.csv" in other_data.err

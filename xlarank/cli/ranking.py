@@ -275,7 +275,7 @@ def check_submission(
     checked = run(file, root, collections=collection or ())
     write_json(json_file, checked)
     if not checked.problems:
-        say(f"{file}: right (checked against {counted(checked.rows, 'test graph')})")
+        say(f"{file} is valid (checked against {counted(checked.rows, 'test graph')})")
         return
     list_lines("error", checked.problems, error=True)
     problems = counted(len(checked.problems), "problem")
