@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import signal
 import sys
@@ -194,6 +195,7 @@ def _interrupt(number: int, frame: Any) -> None:
     watchdog = threading.Timer(_GRACE, _leave, [number])
     watchdog.daemon = True
     watchdog.start()
+    logging.disable()  # a library that catches this exit would log it with a traceback
     sys.exit(128 + number)
 
 
