@@ -41,12 +41,13 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
         raise XlarankError(problem)
 
 
-def submission_problems(path: Path, configs: Mapping[str, int]) -> Iterator[str]:
+def submission_problems(path: Path, configs: Mapping[str, int | None]) -> Iterator[str]:
     """Yield the problems of a file in line order, at most one per line, then missing ids.
 
     Every id must be listed exactly once, with every configuration exactly once (layout) or at least
     5 different ones (tile; fewer if the graph has fewer). Blank lines are skipped. ``configs``
-    maps ids to numbers of configurations. Raises `XlarankError` for a file without the two columns.
+    maps ids to numbers of configurations, None if unknown. Raises `XlarankError` for a file without
+    the two columns.
     """
     missing = dict.fromkeys(configs)
     for number, line in _lines(path):
@@ -59,8 +60,9 @@ def submission_problems(path: Path, configs: Mapping[str, int]) -> Iterator[str]
             yield f"line {number} of {path} is for {row_id}; expected {known}"
         elif row_id not in missing:
             yield f"{row_id} is listed twice in {path}; expected every id once"
-        elif problem := _order_problem(row_id, listed, configs[row_id]):
-            yield f"{row_id} lists {problem}"
+        elif (count := configs[row_id]) is not None:
+            if problem := _order_problem(row_id, listed, count):
+                yield f"{row_id} lists {problem}"
         missing.pop(row_id, None)
     if missing:
         lacking = f"{counted(len(missing), 'id')}, such as {next(iter(missing))}"

@@ -312,12 +312,17 @@ def check_submission(
 
     Its ids must be the ids of the test graphs of the data root, in all or the named collections. A
     layout row lists every configuration once; a tile row at least 5 different ones, of which the
-    first 5 count (all if the graph has fewer). Raises `GraphFileError` for a broken graph.
+    first 5 count (all if the graph has fewer). A graph whose file cannot be read is a problem, too.
     """
-    configs = {}
+    configs: dict[str, int | None] = {}
+    unreadable = []
     for file in graph_files(data_root.npz, collections, where=str(data_root.path)):
         if file.split == "test":
             row_id = submission_id(file.collection, file.name)
-            configs[row_id] = config_count(file.path, file.collection.kind)
-    problems = list(submission.submission_problems(path, configs))
+            configs[row_id] = None
+            try:
+                configs[row_id] = config_count(file.path, file.collection.kind)
+            except GraphFileError as error:
+                unreadable.append(f"{row_id} cannot be checked: {error}")
+    problems = [*submission.submission_problems(path, configs), *unreadable]
     return Checked(len(configs), problems)

@@ -290,3 +290,7 @@ def test_against_the_test_graphs(tmp_path):
         assert check.rows == 2
         for problem, start in zip(check.problems, expected, strict=True):
             assert start in problem
+    graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
+    cut = f"{TILE}:dot__b"
+    (problem,) = checked({cut: [0, 1, 2, 3, 99]}).problems
+    assert problem.startswith(f"{cut} cannot be checked: "), "the others are checked"

@@ -143,7 +143,8 @@ def build_features(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     split: Annotated[
-        list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")
+        list[str] | None,
+        Option(metavar="NAME", help="train, valid or test; repeatable. Default: all."),
     ] = None,
     max_configs: Annotated[int, Option(min=0, help="Configurations of a train graph; 0: all.")] = 0,
     jobs: options.Jobs = 0,

@@ -104,8 +104,9 @@ def train(
     also_from: Annotated[
         list[str] | None,
         Option(
+            metavar="NAME",
             help="Additional training collection of the same kind; repeatable. Only graphs of "
-            "--collection are scored."
+            "--collection are scored.",
         ),
     ] = None,
     model: options.Model = "lambdarank",

@@ -105,6 +105,7 @@ Collections = Annotated[
         "--collection",
         "-c",
         callback=recorded,
+        metavar="NAME",
         help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); "
         "repeatable. Default: all.",
     ),
@@ -125,7 +126,8 @@ RankedBy = Annotated[
 ScoreFiles = Annotated[
     list[Path] | None,
     Option(
-        help="Parquet or csv with graph, configuration, score, to use or blend instead of a model."
+        metavar="PATH",
+        help="Parquet or csv with graph, configuration, score, to use or blend instead of a model.",
     ),
 ]
 Select = Annotated[str, Option(help="Score to select by: mean, or robust (- std / 4).")]

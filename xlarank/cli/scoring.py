@@ -65,7 +65,8 @@ def cross_validate(
         Option(help="Unit to hold out: kernel-family (layouts: family) or family (of programs)."),
     ] = "kernel-family",
     model: Annotated[
-        list[str] | None, Option(help="Ranker to fit instead of the model's. Repeat to compare.")
+        list[str] | None,
+        Option(metavar="NAME", help="Ranker to fit instead of the model's. Repeat to compare."),
     ] = None,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
