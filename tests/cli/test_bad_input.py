@@ -75,12 +75,14 @@ def test_no_output_replaces_an_input_or_another_output(job, trained, tmp_path, m
         (f"rank {folder} --csv {folder}/mlp__a.npz", binary),
         (f"submit --workspace {trained} --out {graph}", binary),
         ("evaluate --scores scores.csv --json ./scores.csv", "same file as --scores scores.csv"),
-        ("advise mine:program --json mine.py", "mine.py is the same file as mine:program"),
+        ("advise mine:program --json mine.py", "mine.py is the same file as program mine:program"),
         (f"rank {graph} --csv one --json ./one", "--json one is the same file as --csv one"),
     ):
         refused(line.split(), re.escape(why))
     assert {path: path.read_bytes() for path in inputs} == inputs
     assert not (tmp_path / "one").exists() and not (tmp_path / "work").exists()
+    done = here("rank", graph, "--target", "cpu", "--csv", "cpu")
+    assert done.code == 0 and Path("cpu").exists(), "words that name no file are no inputs"
 
 
 def test_usage_errors_exit_with_2(tmp_path, monkeypatch):

@@ -68,10 +68,13 @@ def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> N
             if is_written and path in named:
                 got = f"{param.opts[0]} {entry} is the same file as {named[path]}"
                 raise WorkspaceError(got, expected="a file of its own", do="name another file")
-            named[path] = f"{param.opts[0]} {entry}"
-            module, colon, _ = str(entry).partition(":")  # module:function
-            if colon and not is_written:
-                named[os.path.realpath(module.replace(".", os.sep) + ".py")] = str(entry)
+            if is_written:
+                named[path] = f"{param.opts[0]} {entry}"
+                continue
+            module = str(entry).partition(":")[0].replace(".", os.sep)  # of module:function
+            for name in (path, os.path.realpath(f"{module}.py")):
+                if os.path.isfile(name):
+                    named[name] = f"{param.opts[0]} {entry}"
 
 
 def recorded(param: CallbackParam, value: Any) -> Any:
