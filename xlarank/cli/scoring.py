@@ -92,9 +92,9 @@ def cross_validate(
 
 def _show(evaluation: Evaluation, graphs: bool, *, has_metrics: bool = True) -> None:
     """Print the metrics of each collection, the comparison of rankers and rules, and verdicts."""
-    verdicts = evaluation.verdicts
     from xlarank.data.collection import Collection
 
+    verdicts = evaluation.verdicts
     comparison = evaluation.comparison
     for name, metrics in evaluation.report.items():
         count = counted(len(metrics["score"]["graphs"]), "graph")
