@@ -78,15 +78,15 @@ def assemble(
     with np.errstate(over="ignore"):  # infinite values are refused
         if isinstance(context, LayoutContext):
             batched = [block for block in blocks if block.batched]
-            functions = [(columns_of(block, names), block.function(context)) for block in batched]
-            aggregate(context, functions, rows)
+            functions = [(block, block.function(context)) for block in batched]
+            aggregate(context, functions, [rows[:, columns_of(block, names)] for block in batched])
         for block in blocks:
             if block.scope == "graph":
                 columns = graph_values[columns_of(block, graph_names)]
             else:
                 columns = rows[:, columns_of(block, names)]
             if not block.batched:
-                columns[...] = block.function(context)
+                columns[...] = block.require_shape(block.function(context), columns.shape)
             require_finite(graph.name, block, columns)
             context.columns |= dict(zip(block.columns, columns.T, strict=True))
     return GraphRows(

@@ -9,6 +9,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from numpy.typing import NDArray
+
 from xlarank.data.graph import Kind
 
 #: Entity that a column describes.
@@ -63,6 +65,14 @@ class Block:
     scope: Scope
     listwise: bool
     batched: bool
+
+    def require_shape(self, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return the computed values; raises `ValueError` for another shape, which numpy might
+        broadcast.
+        """
+        if values.shape != shape:
+            raise ValueError(f"{self.name} returned shape {values.shape}, expected {shape}")
+        return values
 
 
 def block(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import code_counts, group_codes
 from xlarank.data.schema import LAYOUT_SLOTS
+from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.pairs import Pairs, requested_layouts
 from xlarank.features.program.tensors import Floats, Ints
@@ -134,14 +135,17 @@ def sum_pairs(
 
 
 def aggregate(
-    context: LayoutContext, columns: Sequence[tuple[slice, BatchFunction]], rows: NDArray[Any]
+    context: LayoutContext,
+    functions: Sequence[tuple[Block, BatchFunction]],
+    columns: Sequence[NDArray[Any]],
 ) -> None:
-    """Write the columns of layout blocks into ``rows``, ``(distinct configurations, columns)``."""
+    """Write the columns of each layout block into ``(distinct configurations, columns)``."""
     codes = context.table.codes
     row_type = context.row_type.astype(np.int32)
     step = int(np.clip(_CODES // context.configurable_nodes, *_CONFIGS))
     for start in range(0, len(codes), step):
         batch_codes = codes[start : start + step]
         batch = Batch(batch_codes, row_type[batch_codes])
-        for place, function in columns:
-            rows[start : start + step, place] = function(batch)
+        for (block, function), target in zip(functions, columns, strict=True):
+            part = target[start : start + step]
+            part[...] = block.require_shape(function(batch), part.shape)

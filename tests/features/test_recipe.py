@@ -118,6 +118,21 @@ def test_every_column_stands_in_the_document_with_its_meaning():
         assert all(line in pages()["columns"] for line in lines)
 
 
+@pytest.mark.parametrize("name", ["node_degrees", "slot_change"])
+def test_a_block_of_another_shape_is_refused_not_broadcast(name, monkeypatch):
+    """`node_degrees` gives one value for all, `slot_change` one column for all."""
+    wrong = []
+    for block in catalogue.BLOCKS:
+        if block.name == name:
+            one = np.zeros(1)
+            function = (lambda batch: np.zeros((len(batch), 1))) if block.batched else one
+            block = replace(block, function=lambda context, value=function: value)
+        wrong.append(block)
+    monkeypatch.setattr(catalogue, "BLOCKS", tuple(wrong))
+    with pytest.raises(ValueError, match=rf"{name} returned shape \(.*1,?\), expected"):
+        assemble(GRAPHS["layout"])
+
+
 def test_every_column_has_a_cause():
     for block in (*BLOCKS["layout"], *BLOCKS["tile"]):
         of_graph = block.scope == "graph"
