@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,6 @@ from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import meaning_of
-from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.model import Model
@@ -26,10 +25,9 @@ from xlarank.models.objectives import mean_rank
 from xlarank.models.validation.metrics import summary
 from xlarank.pipelines.ranking.model_choice import choose_for_collection
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
-from xlarank.pipelines.support.baselines import Metrics, Rankings
+from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import (
     add_metrics,
-    ceilings_of,
     compared,
     first_of,
     graphs_to_score,
@@ -49,6 +47,8 @@ Row = dict[str, Any]
 
 #: The evaluated split; graphs that the ranker knows are left out.
 SPLIT: Final = "valid"
+#: Metrics in the table of graphs.
+_METRICS: Final = ("score", "slowdown@1", "slowdown@5")
 #: Maximum number of dots of a chart.
 _MAX_POINTS: Final = 500
 #: Number of rows of tables of copies and of columns.
@@ -58,8 +58,7 @@ _TOP: Final = 12
 def report(
     workspace: Workspace, out: Path, *, collections: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Write the report of a workspace to ``out``, one self-contained page; return its `section` of
-    each collection.
+    """Write one self-contained page to ``out``, and return its `section` of each collection.
 
     Rankers are scored anew on the valid split; trained ones have their out-of-fold scores if there
     is none. Raises `CollectionError` if the workspace has no stored features.
@@ -77,8 +76,9 @@ def report(
 
 
 def section(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Evaluate what ranks a collection; return what ``report.html.jinja`` shows of it, by name, or
-    the ``reason`` why it has no scores (``metrics`` are empty). Write nothing.
+    """Evaluate what ranks a collection; return what ``report.html.jinja`` shows of it, by name.
+
+    Without scores, ``metrics`` are empty, and ``reason`` says why.
     """
     shown: dict[str, Any] = {"collection": collection, "name": str(collection), "metrics": {}}
     rankings: Rankings = {}
@@ -89,9 +89,13 @@ def section(workspace: Workspace, collection: Collection) -> dict[str, Any]:
         choice = choose_for_collection(workspace, collection)
         manifest = read_manifest(workspace, collection, SPLIT)
         if manifest is not None:
-            models = [*dict.fromkeys([choice.model, choice.trained or choice.model])]
-            graphs = _graphs_that_none_knows(workspace, collection, manifest, models, left_out)
-            for rows in graphs:
+            models = dict.fromkeys([choice.model, choice.trained or choice.model])
+            known = dict[str, str]()
+            for model in models:
+                model.require(manifest)
+                names = model.require_card().known_graphs
+                known |= dict.fromkeys(names, "in the training set of the model")
+            for rows in graphs_to_score(workspace, collection, SPLIT, manifest, left_out, known):
                 for model in models:
                     add_metrics(rankings, collection, rows, model.name, model.score(rows))
                 predicted = choice.model.score(rows)[rows.group]
@@ -110,43 +114,28 @@ def section(workspace: Workspace, collection: Collection) -> dict[str, Any]:
     metric = score_name(str(collection))
     scores = {graph: values["score"] for graph, values in metrics.items()}
     worst_first = sorted(scores, key=lambda graph: (scores[graph], graph))
+    mean = with_interval(summary(scores))
+    graphs_shown = counted(len(scores), "graph")
     explained = None
     if manifest is not None and ranks:
         worst = worst_first[0]
         explained = _explain(collection, choice.model, manifest, worst, *ranks[worst])
-    mean = with_interval(summary(scores))
-    graphs_shown = counted(len(scores), "graph")
     return shown | {
         "metrics": metrics,
         "sentence": f"{metric} {mean} by {ranking} on {graphs_shown}, {held_out}",
         "ranker": choice.model,
         "ranked_by": choice.reason.replace(str(workspace.root), workspace.root.name),
-        "ranking": ranking,
         "board": comparison_cells(compared(rankings), metric),
-        "graphs": graph_rows(metric, {graph: metrics[graph] for graph in worst_first}),
+        "graphs": [
+            {"graph": name} | {metric: metrics[name][metric] for metric in _METRICS}
+            for name in worst_first
+        ],
         "left_out": left_out,
         "charts": _rank_charts(metric, {graph: scores[graph] for graph in worst_first}, ranks),
         "worst": explained,
         "copies": copy_rows(explained),
-        "nodes": node_rows(explained),
         "columns": column_rows(choice.model),
     }
-
-
-def _graphs_that_none_knows(
-    workspace: Workspace,
-    collection: Collection,
-    manifest: Manifest,
-    models: Sequence[Model],
-    left_out: dict[str, str],
-) -> Iterator[GraphRows]:
-    """Yield the graphs to score that no model was trained on; record why others are left out."""
-    known = dict[str, str]()
-    for model in models:
-        model.require(manifest)
-        names = model.require_card().known_graphs
-        known |= dict.fromkeys(names, "in the training set of the model")
-    return graphs_to_score(workspace, collection, SPLIT, manifest, left_out, known)
 
 
 def _explain(
@@ -157,8 +146,9 @@ def _explain(
     predicted: Floats,
     measured: Floats,
 ) -> Explanation | None:
-    """Explain why the fastest configuration of a graph is not the first, by its ranks; None if it
-    is, or if the graph's file is gone.
+    """Explain why the fastest configuration is not the first, or None.
+
+    It is None if the fastest is the first, or if the graph's file is gone.
     """
     fastest = int(measured.argmin())
     if predicted[fastest] == predicted.min():
@@ -169,19 +159,6 @@ def _explain(
         graph = read_graph(path, collection.kind)
         return explain_graph(graph, model, collection.hardware, against=fastest)
     return None
-
-
-def graph_rows(metric: str, metrics: Metrics) -> list[Row]:
-    """Return a row per graph with the metrics of what ranks."""
-    ceilings = ceilings_of(metrics)
-    rows = []
-    for name, values in metrics.items():
-        row: Row = {"graph": name, metric: values["score"]}
-        row |= {slowdown: values[slowdown] for slowdown in ("slowdown@1", "slowdown@5")}
-        if ceilings:
-            row["ceiling of tau"] = ceilings.get(name)
-        rows.append(row)
-    return rows
 
 
 def column_rows(model: Model) -> list[Row]:
@@ -206,58 +183,43 @@ def copy_rows(explained: Explanation | None) -> list[Row]:
     return rows
 
 
-def node_rows(explained: Explanation | None) -> list[Row]:
-    """Return the nodes whose estimated times differ, the largest first."""
-    rows = []
-    for node in explained.nodes[:_TOP] if explained is not None else ():
-        row: Row = {"node": node["node"], "operation": f"{node['opcode']} {node['shape']}"}
-        row |= {"layouts": node["layouts"], "layouts of the fastest": node["layouts_against"]}
-        rows.append(row | {"µs": node["nanoseconds"] / 1e3})
-    return rows
-
-
 def _rank_charts(
     metric: str, scores: Mapping[str, float], ranks: Mapping[str, tuple[Floats, Floats]]
 ) -> list[str]:
-    """Draw predicted against measured ranks of the best, the median and the worst graph; nothing
-    if scores are out of fold.
+    """Draw predicted ranks against ranks by label as embedded SVGs; equal charts, equal texts.
+
+    Shown are the best, the median and the worst graph (``scores``: the worst first); none if scores
+    are out of fold. A library that draws in the browser would put its script into every page.
     """
+    import matplotlib as mpl  # slow
+    from matplotlib.figure import Figure
+
     names = [name for name in scores if name in ranks]
     if not names:
         return []
     positions = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     pictures = []
     for name, position in reversed(positions.items()):
+        predicted, measured = ranks[name]
+        figure = Figure(figsize=(2.7, 2.9), layout="constrained")
+        axes = figure.subplots()
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(linewidth=0.6)
+        step = max(1, len(predicted) // _MAX_POINTS)
+        axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
+        axes.plot(measured[::step], predicted[::step], "o", markersize=3, alpha=0.6)
         shown_name = name if len(name) <= 26 else f"…{name[-25:]}"
         title = f"{position}: {shown_name}\n{metric} {scores[name]:.3f}"
-        pictures.append(_ranks_chart(title, *ranks[name]))
+        axes.set_title(title, fontsize=10, parse_math=False)
+        axes.set(xlabel="rank by label", ylabel="predicted rank", aspect="equal")
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        stream = io.BytesIO()
+        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "xlarank"}):
+            figure.savefig(stream, format="svg", metadata={"Date": None})
+        content = base64.b64encode(stream.getvalue()).decode("ascii")
+        pictures.append(f'<img alt="" width="329" src="data:image/svg+xml;base64,{content}"/>')
     return pictures
-
-
-def _ranks_chart(title: str, predicted: Floats, measured: Floats) -> str:
-    """Draw predicted ranks against ranks by label as an embedded SVG; equal charts, equal texts.
-
-    matplotlib draws it: a library that draws in the browser would put its script into every page.
-    """
-    import matplotlib as mpl  # slow
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(2.7, 2.9), layout="constrained")
-    axes = figure.subplots()
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(linewidth=0.6)
-    step = max(1, len(predicted) // _MAX_POINTS)
-    axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
-    axes.plot(measured[::step], predicted[::step], "o", markersize=3, alpha=0.6)
-    axes.set_title(title, fontsize=10, parse_math=False)
-    axes.set(xlabel="rank by label", ylabel="predicted rank", aspect="equal")
-    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-    stream = io.BytesIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "xlarank"}):
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    content = base64.b64encode(stream.getvalue()).decode("ascii")
-    return f'<img alt="" width="329" src="data:image/svg+xml;base64,{content}"/>'
 
 
 def _page(workspace: Workspace, sections: Sequence[dict[str, Any]]) -> str:

@@ -233,7 +233,7 @@ def submit(
         scores=Scores.read(scores, "test"),
     )
     console.current_run.keep(out)
-    _show_submission(report)
+    show_submission(report)
     write_json(json_file, report)
     finish(report.broken | console.current_run.broken)
     if report.unranked:
@@ -246,7 +246,7 @@ def submit(
         raise Exit(1)
 
 
-def _show_submission(report: Submission) -> None:
+def show_submission(report: Submission) -> None:
     show_rows(
         {"collection": name, ">graphs": count, "ranked by": report.ranked_by[name]}
         for name, count in report.rows.items()

@@ -53,7 +53,7 @@ def evaluate(
         model_from=model_from,
         scores=Scores.read(scores, split),
     )
-    _show(evaluation, graphs)
+    show_evaluation(evaluation, graphs)
     _finish(evaluation, evaluation.report, json_file)
     return evaluation
 
@@ -86,11 +86,11 @@ def cross_validate(
     several = len(set(model or ())) > 1
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
         console.current_run.words["collection"] += f" --model {best[0]}"
-    _show(evaluation, graphs=console.current_run.verbose, has_metrics=not several)
+    show_evaluation(evaluation, graphs=console.current_run.verbose, has_metrics=not several)
     _finish(evaluation, evaluation.comparison if several else evaluation.report, json_file)
 
 
-def _show(evaluation: Evaluation, graphs: bool, *, has_metrics: bool = True) -> None:
+def show_evaluation(evaluation: Evaluation, graphs: bool, *, has_metrics: bool = True) -> None:
     """Print the metrics of each collection, the comparison of rankers and rules, and verdicts."""
     from xlarank.data.collection import Collection
 
