@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +12,11 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import HloError, XlarankError, counted
 from xlarank.data.graph import Kind
 from xlarank.data.hardware import TPUGRAPHS, require_hardware
-from xlarank.data.hlo.encoding import Arrays, kernel_name, layout_arrays, tile_arrays, unexpressed
-from xlarank.data.hlo.messages import Message, ModuleTuningData, TuningData
+from xlarank.data.hlo.encoding import kernel_name, layout_arrays, tile_arrays, unexpressed
+from xlarank.data.hlo.messages import HloModuleProto, Message, TuningData
 from xlarank.data.hlo.reading import (
     NoProgramError,
     graph_name,
-    module_of,
     optimised_cause,
     program_notes,
     read_program,
@@ -26,23 +26,66 @@ from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import steps_of
 
 _DEFAULT: Final[dict[Kind, str]] = {"layout": "layout:own:default", "tile": "tile:own"}
-#: Title and name of a program, function that encodes it, and its message.
-_Part = tuple[str, str, Callable[[Message], Arrays], Message]
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A program in a file; ``title`` names it in messages, ``name`` is that of its graph."""
+
+    title: str
+    name: str
+    kind: Kind
+    message: Message
+
+    @property
+    def is_own(self) -> bool:
+        """True for a program without tuning data."""
+        return isinstance(self.message, HloModuleProto)
+
+    def left_out(self, in_folder: bool) -> str:
+        """Return the reason for writing no graph; empty if one is written."""
+        if self.kind == "tile" and len(self.message.runs) < 2:
+            return f"nothing to choose between ({counted(len(self.message.runs), 'run')})"
+        optimised = in_folder and self.is_own and optimised_cause(self.message)
+        return "a module after optimisation" if optimised else ""
+
+    def write(self, path: Path, hardware: str) -> dict[str, Any]:
+        """Write the graph file; return its record: ``notes`` name what was not expressed."""
+        start = time.perf_counter()
+        if self.is_own:
+            arrays = unlabelled_arrays(self.message)
+            notes = program_notes(self.message)
+        else:
+            encode = tile_arrays if self.kind == "tile" else layout_arrays
+            arrays = encode(self.message)
+            notes = unexpressed(self.message.module)
+            hardware = TPUGRAPHS  # tuning data is the dataset's
+        graph = write_graph(path, target=hardware, **arrays)
+        return {
+            "graph": graph.name,
+            "path": str(path),
+            "nodes": graph.nodes,
+            "edges": len(graph.edges),
+            "configurable": len(arrays.get("node_config_ids", ())),
+            "configs": graph.configs,
+            "labelled": graph.labelled,
+            "seconds": time.perf_counter() - start,
+            "notes": notes,
+        }
 
 
 def import_hlo(
     files: Sequence[Path], out: Path, *, target: str | None = None, collection: str | None = None
 ) -> tuple[list[dict[str, Any]], list[str], dict[str, str]]:
-    """Write a graph file below ``out`` for every program in ``files``. A folder stands for the
-    files in it, of which those that hold no program, such as a compiler's other reports, are left
-    out.
+    """Write a graph file below ``out`` for every program in ``files``.
 
-    A program may be there as text and as protobuf (``NAME.txt``, ``NAME.hlo.pb``): the latter is
-    read. An HLO program gets one configuration, the compiler's default, without a runtime; a
-    ``ModuleTuningData`` keeps its configurations and runtimes; a ``TuningData`` becomes a tile
-    graph per kernel. ``collection`` is by default ``layout:own:default``, or ``tile:own`` for
-    kernels. ``target`` is the hardware that programs are ranked for, by default as named by the
-    collection. Graphs are of the split ``test``; existing files are overwritten.
+    A folder stands for the files in it that hold a program before optimisation. Of files with one
+    name, such as ``NAME.hlo.pb`` and ``NAME.txt``, the first is read. An HLO program gets one
+    configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` keeps its
+    configurations and runtimes; a ``TuningData`` becomes a tile graph per kernel. ``collection`` is
+    by default ``layout:own:default``, or ``tile:own`` for kernels. ``target`` is the hardware that
+    programs are ranked for, by default as named by the collection. Graphs are of the split
+    ``test``; existing files are overwritten.
 
     Returns records of written graphs, what was left out, and broken files or programs with the
     reason. Raises `xlarank.data.errors.CollectionError` for an invalid collection, `ParameterError`
@@ -59,108 +102,59 @@ def import_hlo(
         if path.is_file() and not path.name.startswith(".")
     ]
     files = [path for path in files if path not in folders] + in_folders
-    twins = _twins(files)
     root = out if out.name == "npz" else out / "npz"
     graphs: list[dict[str, Any]] = []
     left_out: list[str] = []
     broken: dict[str, str] = {}
+    firsts: dict[Path, Path] = {}
     written: dict[Path, Path] = {}
     with steps_of("importing programs", len(files)) as step:
         for file in files:
-            parts: list[_Part] = []
+            programs: list[_Program] = []
+            first = firsts.setdefault(file.with_name(graph_name(file)), file)
             try:
-                if file in twins:
-                    left_out.append(f"{file}: {twins[file].name} is the same program")
+                if first == file:
+                    programs += _programs(file)
                 else:
-                    parts += _parts(file)
+                    left_out.append(f"{file}: {first.name} is the same program")
             except (XlarankError, MemoryError) as error:
                 if file in in_folders and isinstance(error, NoProgramError):
                     left_out.append(f"{file}: holds no program")
                 else:
                     broken[str(file)] = _reason(error, file)
-            for title, stem, encode, message in parts:
-                own = encode is unlabelled_arrays
-                kind: Kind = "tile" if encode is tile_arrays else "layout"
-                place = requested or Collection.parse(_DEFAULT[kind])
-                path = root / Path(*place.parts) / "test" / f"{stem}.npz"
-                if kind == "tile" and len(message.runs) < 2:
-                    runs = counted(len(message.runs), "run")
-                    left_out.append(f"{title}: nothing to choose between ({runs})")
-                elif own and file in in_folders and optimised_cause(message):
-                    left_out.append(f"{title}: a module after optimisation")
-                elif place.kind != kind:
-                    expected = f"a {place.kind} graph for {place}"
-                    broken[title] = f"it is a {kind} graph; expected {expected}"
-                elif path in written:
-                    broken[title] = f"{path.name} was written from {written[path]} already"
-                else:
-                    try:
-                        graphs.append(_write(path, place, target, file, encode, message))
-                        written[path] = file
-                    except (XlarankError, MemoryError) as error:
-                        broken[title] = _reason(error, file)
+            for program in programs:
+                if reason := program.left_out(in_folder=file in in_folders):
+                    left_out.append(f"{program.title}: {reason}")
+                    continue
+                place = requested or Collection.parse(_DEFAULT[program.kind])
+                path = root / Path(*place.parts) / "test" / f"{program.name}.npz"
+                try:
+                    if place.kind != program.kind:
+                        expected = f"a {place.kind} graph for {place}"
+                        raise HloError(f"it is a {program.kind} graph", expected=expected)
+                    if path in written:
+                        raise HloError(f"{path.name} was written from {written[path]} already")
+                    record = program.write(path, target or place.hardware)
+                    graphs.append({"collection": str(place)} | record)
+                    written[path] = file
+                except (XlarankError, MemoryError) as error:
+                    broken[program.title] = _reason(error, file)
             step(file.name)
     if folders and not (graphs or broken):
         raise HloError("the folder holds no program", expected="HLO files or TpuGraphs protobufs")
     return graphs, left_out, broken
 
 
-def _parts(file: Path) -> Iterator[_Part]:
+def _programs(file: Path) -> Iterator[_Program]:
     """Yield the programs of a file."""
     message = read_program(file)
     stem = graph_name(file)
-    if isinstance(message, TuningData):
-        for number, kernel in enumerate(message.modules):
-            title = f"{file} kernel {number}"
-            yield title, kernel_name(stem, kernel.fingerprint), tile_arrays, kernel
-    else:
-        is_tuning = isinstance(message, ModuleTuningData)
-        yield str(file), stem, layout_arrays if is_tuning else unlabelled_arrays, message
-
-
-def _write(
-    path: Path,
-    collection: Collection,
-    target: str | None,
-    source: Path,
-    encode: Callable[[Message], Arrays],
-    message: Message,
-) -> dict[str, Any]:
-    """Write a program's graph file; return its record: ``notes`` name what was not expressed."""
-    start = time.perf_counter()
-    arrays = encode(message)
-    # a program of one's own is for the hardware of its collection; tuning data is the dataset's
-    hardware = target or collection.hardware if encode is unlabelled_arrays else TPUGRAPHS
-    notes = program_notes if encode is unlabelled_arrays else unexpressed
-    graph = write_graph(path, target=hardware, **arrays)
-    return {
-        "source": str(source),
-        "graph": graph.name,
-        "collection": str(collection),
-        "path": str(path),
-        "nodes": graph.nodes,
-        "edges": len(graph.edges),
-        "configurable": len(arrays.get("node_config_ids", ())),
-        "configs": graph.configs,
-        "labelled": graph.labelled,
-        "seconds": time.perf_counter() - start,
-        "notes": notes(module_of(message)),
-    }
-
-
-def _twins(files: Sequence[Path]) -> dict[Path, Path]:
-    """Return the texts of programs that are there as protobuf, too, by file."""
-    binaries = {path.with_name(graph_name(path)): path for path in files if _is_protobuf(path)}
-    twins = {}
-    for path in files:
-        binary = binaries.get(path.with_name(graph_name(path)))
-        if binary and not _is_protobuf(path):
-            twins[path] = binary
-    return twins
-
-
-def _is_protobuf(path: Path) -> bool:
-    return path.name.removesuffix(".gz").endswith(".pb")
+    if not isinstance(message, TuningData):
+        yield _Program(str(file), stem, "layout", message)
+        return
+    for number, kernel in enumerate(message.modules):
+        name = kernel_name(stem, kernel.fingerprint)
+        yield _Program(f"{file} kernel {number}", name, "tile", kernel)
 
 
 def _reason(error: XlarankError | MemoryError, file: Path) -> str:

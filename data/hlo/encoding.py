@@ -101,8 +101,9 @@ def encode_program(module: Message) -> Arrays:
 
 
 def _dots(module: Message) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return operands and dimensions of dots, -1 for those that the format cannot express, and for
-    those of TpuGraphs' own protobufs, which lack the dimension numbers.
+    """Return operands and dimensions of dots, -1 if the format or the module has none.
+
+    TpuGraphs' own protobufs lack the dimension numbers.
     """
     node_of, _ = _index_nodes(module)
     nodes = [instruction for _, instruction in instructions(module)]
@@ -141,17 +142,14 @@ def _edges(module: Message) -> NDArray[np.int64]:
     node_of, root = _index_nodes(module)
     pairs: set[tuple[int, int]] = set()
     for node, (computation, instruction) in enumerate(instructions(module)):
-        local_nodes = node_of[computation.id]
         for role, ids, nodes in (
-            ("operand", instruction.operand_ids, local_nodes),
-            ("control predecessor", instruction.control_predecessor_ids, local_nodes),
+            ("operand", instruction.operand_ids, node_of[computation.id]),
             ("called computation", instruction.called_computation_ids, root),
         ):
             if unknown := [number for number in ids if number not in nodes]:
                 got = f"{_label(instruction)} names {role} {unknown[0]}, which does not exist"
                 raise HloError(got, expected="a known id")
-            if role != "control predecessor":
-                pairs.update((node, nodes[number]) for number in ids)
+            pairs.update((node, nodes[number]) for number in ids)
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)
 
 

@@ -24,7 +24,6 @@ Message: TypeAlias = Any
 
 _DECLARATIONS: Final = """
 message HloProto { HloModuleProto hlo_module = 1; }
-message HloSnapshot { HloProto hlo = 1; }
 message HloModuleProto {
   string name = 1; string entry_computation_name = 2; repeated HloComputationProto computations = 3;
   ProgramShapeProto host_program_shape = 4; int64 id = 5; int64 entry_computation_id = 6;
@@ -153,7 +152,6 @@ def _message_classes() -> dict[str, type[Message]]:
 
 _CLASSES: Final = _message_classes()
 HloProto = _CLASSES["HloProto"]
-HloSnapshot = _CLASSES["HloSnapshot"]
 HloModuleProto = _CLASSES["HloModuleProto"]
 HloInstructionProto = _CLASSES["HloInstructionProto"]
 TuningData = _CLASSES["TuningData"]

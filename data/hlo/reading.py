@@ -15,7 +15,6 @@ import warnings
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -83,10 +82,7 @@ if sys.argv[1] == "StableHLO":
     from jaxlib._jax import mlir
     module = mlir.mlir_module_to_xla_computation(data, use_tuple_args=False, return_tuple=False)
 else:
-    try:
-        from jaxlib._hlo import hlo_module_from_text
-    except ImportError:  # up to jaxlib 0.9
-        from jaxlib._jax import hlo_module_from_text
+    from jaxlib._hlo import hlo_module_from_text
     module = hlo_module_from_text(data.decode())
 sys.stdout.buffer.write(module.as_serialized_hlo_module_proto())
 """
@@ -177,15 +173,14 @@ def graph_name(path: Path) -> str:
 def read_program(path: Path) -> Message:
     """Read a module, ``ModuleTuningData`` or ``TuningData``; raises `HloError` naming the file."""
     try:
-        size = path.stat().st_size
-        data = read_bytes(path) if size <= _MAX_BYTES else b""
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            expected = f"at most {_MAX_BYTES:,}, as protobuf does"
+            raise HloError(f"{path.name}: it has {size:,} bytes", expected=expected)
+        data = read_bytes(path)
     except OSError as error:
         got = f"{path} cannot be read ({error.strerror or error})"
         raise HloError(got, expected="a file", do="check the path") from error
     with naming(path.name):
-        if size > _MAX_BYTES:
-            expected = f"at most {_MAX_BYTES:,}, as protobuf does"
-            raise HloError(f"it has {size:,} bytes", expected=expected)
         return parse_program(data)
 
 
@@ -197,14 +192,12 @@ def parse_program(data: bytes) -> Message:
     `HloError` if there is no program.
     """
     data = _unpacked(data)
-    got = "the file is cut off, or no protobuf of a program"
-    for kind, path, is_program in _KINDS:
+    for kind, is_program in _KINDS:
         with suppress(DecodeError):
             message = kind.FromString(data)
-            part = attrgetter(path)(message) if path else message
+            part = message.hlo_module if kind is messages.HloProto else message
             if is_program(part):
                 return part
-            got = "there is no program in this file"
     # without a byte-order mark; invalid bytes are replaced
     text = data.removeprefix(codecs.BOM_UTF8).decode(errors="replace").encode()
     end = text.rfind(b"}") + 1 or None  # frameworks write lines around the module
@@ -220,6 +213,7 @@ def parse_program(data: bytes) -> Message:
         if computation := _COMPUTATION.search(text):  # the parser needs a header above this form
             text = b"HloModule program\n\n" + text[computation.start() : end]
         return _parse_text(text, "HLO text")
+    got = "the file is cut off, or holds no program"
     do = "copy, unpack or dump it again (PyTorch/XLA: with XLA_SAVE_TENSORS_FMT=hlo)"
     raise NoProgramError(got, expected=_EXPECTED, do=do)
 
@@ -305,7 +299,7 @@ def _run_parser(data: bytes, form: str) -> tuple[Message | None, str]:
         return None, str(error)
     reason = " ".join(parser.stderr.decode(errors="replace").rpartition("Error: ")[2].split())
     if reason.startswith(("No module named", "cannot import name")):
-        got = f"this is {form}, and XLA's parser for it (jaxlib 0.7 or later) is not installed"
+        got = f"this is {form}, and XLA's parser for it (jaxlib 0.10 or later) is not installed"
         do = f"pip install 'xlarank[hlo]', or {_DUMP}"
         raise HloError(got, expected="a binary dump, which needs nothing", do=do)
     if parser.returncode < 0:
@@ -330,13 +324,11 @@ def _is_tile_tuning(message: Message) -> bool:
     return any(part.runs and _has_program(part.module) for part in message.modules)
 
 
-#: Kinds of messages, the part that `parse_program` returns, and the test that recognises the part.
-#: Tuning data, recognised by runs or configurable nodes, precedes messages that have a program in
-#: the same field.
-_KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
-    (messages.HloModuleProto, "", _has_program),
-    (messages.ModuleTuningData, "", _is_layout_tuning),
-    (messages.HloProto, "hlo_module", _has_program),
-    (messages.TuningData, "", _is_tile_tuning),
-    (messages.HloSnapshot, "hlo.hlo_module", _has_program),
+#: Kinds of messages, and the test that recognises each. Tuning data, recognised by runs or
+#: configurable nodes, precedes ``HloProto``, which has a program in the same field.
+_KINDS: Final[tuple[tuple[type[Message], Callable[[Message], bool]], ...]] = (
+    (messages.HloModuleProto, _has_program),
+    (messages.ModuleTuningData, _is_layout_tuning),
+    (messages.HloProto, _has_program),
+    (messages.TuningData, _is_tile_tuning),
 )

@@ -17,26 +17,17 @@ def is_function(program: str) -> bool:
     return ":" in program and not Path(program).exists()
 
 
-def is_zip(path: Path) -> bool:
-    """Return whether a file is a zip archive, as graph files are, by its first bytes."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(4) == b"PK\x03\x04"
-    except OSError:
-        return path.suffix == ".npz"
-
-
 def is_module(path: Path) -> bool:
     """Return whether a path is ``module:function``, or a file that is no graph file."""
-    is_file = path.is_file() and path.suffix != ".npz" and not is_zip(path)
-    return is_function(str(path)) or is_file
+    return is_function(str(path)) or (path.is_file() and path.suffix != ".npz")
 
 
 def is_program(path: Path) -> bool:
-    """Return whether configurations are proposed for a path: a module, or a graph with a single
-    configuration without a runtime.
+    """Return whether configurations are proposed for a path.
+
+    They are for a module, and for a graph with a single configuration without a runtime.
     """
-    if is_module(path) or not path.is_file() or not is_zip(path):
+    if is_module(path) or not path.is_file():
         return is_module(path)
     try:
         with NpzReader(path) as archive:

@@ -24,7 +24,7 @@ from xlarank.pipelines.programs.candidates import (
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
-from xlarank.pipelines.programs.kinds import is_function, is_zip
+from xlarank.pipelines.programs.kinds import is_function, is_module
 from xlarank.pipelines.programs.sources import load_program
 from xlarank.pipelines.support.progress import steps_of
 
@@ -37,9 +37,9 @@ def propose(
     configs: int = 64,
     seed: int = 0,
 ) -> tuple[LayoutGraph, Message | None]:
-    """Return random configurations of a program, the compiler's default first, tied as in Google's
-    random collections; and its module, if it was not read from a graph file.
+    """Return random configurations of a program, and its module unless it is a graph file.
 
+    The compiler's default comes first; nodes are tied as in Google's random collections.
     ``program`` is an HLO file, ``module:function`` (lowered for the hardware or, if that is a GPU,
     for the CPU), or a layout graph's npz file. The hardware is ``target``, else that of
     ``collection``, else that of the graph file. Raises `ParameterError` if none of them names it,
@@ -48,7 +48,7 @@ def propose(
     hardware = target or (Collection.parse(collection).hardware if collection else "")
     if hardware:
         require_hardware(hardware)
-    elif is_function(str(program)) or not is_zip(Path(program)):
+    elif is_module(Path(program)):
         got = f"{program} does not say its hardware"
         raise ParameterError(got, expected=WORDS, do="name it by `target`")
     graph, module = _read(program, hardware)
@@ -65,8 +65,9 @@ def propose(
 
 
 def configurable_nodes(program: str | Path) -> list[dict[str, Any]]:
-    """Return the configurable nodes of an HLO file or ``module:function`` (lowered for
-    `DEFAULT_CHIP`), in the order of ``node_config_ids``; layouts are minor to major, if any.
+    """Return the configurable nodes of a program in the order of ``node_config_ids``.
+
+    Functions are lowered for `DEFAULT_CHIP`; layouts are minor to major, if any.
     """
     graph, module = _read(program, DEFAULT_CHIP)
     assert module is not None
@@ -92,7 +93,7 @@ def _read(program: str | Path, target: str) -> tuple[LayoutGraph, Message | None
             loaded = load_program(str(program), compiler)
         return loaded.graph, loaded.module
     path = Path(program)
-    if is_zip(path):
+    if path.suffix == ".npz":
         return cast(LayoutGraph, read_graph(path)), None  # tiles are no program: `is_program`
     module = module_of(read_program(path))
     require_unoptimised(module, path.name)

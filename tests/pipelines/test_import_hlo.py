@@ -37,7 +37,7 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     path = tmp_path / "root/npz/layout/own/default/test/f.npz"
     assert graph.pop("seconds") >= 0
     sizes = {"nodes": 9, "edges": 9, "configurable": 2, "configs": 1, "labelled": False}
-    place = {"source": str(file), "collection": "layout:own:default", "path": str(path)}
+    place = {"collection": "layout:own:default", "path": str(path)}
     assert graph == {"graph": "f", "notes": (), **sizes, **place}
     arrays = np.load(path)
     assert set(arrays.files) == {*LAYOUT_KEYS, *DOT_KEYS}

@@ -181,7 +181,6 @@ def test_ids_are_unique_within_a_computation_and_the_last_split_is_not_repeated(
         ({"calls": (7,)}, "called computation 7"),
         ({"operands": (1,)}, "cycle"),
         ({"calls": (1,)}, "cycle"),
-        ({"control_predecessor_ids": (5,)}, "control predecessor 5"),
         (lambda m: setattr(m[1].instructions[1], "id", 20), "two .* %while_body have the id 20"),
         (lambda m: setattr(m[2], "id", 1), "two computations have the id 1"),
         (lambda m: setattr(m[0], "root_id", 30), "root of %fused_computation is instruction 30"),

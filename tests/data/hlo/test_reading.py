@@ -18,7 +18,7 @@ from tests.graphs import arrays_of
 from xlarank.data.errors import HloError
 from xlarank.data.hlo import reading
 from xlarank.data.hlo.encoding import encode_program
-from xlarank.data.hlo.messages import HloInstructionProto, HloModuleProto, HloProto, HloSnapshot
+from xlarank.data.hlo.messages import HloInstructionProto, HloModuleProto, HloProto
 from xlarank.data.writing import write_graph
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
@@ -29,7 +29,7 @@ TANH = TEXT.replace("ROOT p", "a").replace("\n}", "\n  ROOT r = f32[8,128]{1,0} 
 
 def test_every_kind_of_binary_is_recognized() -> None:
     module = matmul_module()
-    for message in (module, WHOLE, HloSnapshot(hlo=WHOLE)):
+    for message in (module, WHOLE):
         assert reading.parse_program(message.SerializeToString()) == module
     for message in (tuning_data(), kernels()):
         assert reading.parse_program(message.SerializeToString()) == message
@@ -46,14 +46,13 @@ def test_every_kind_of_binary_is_recognized() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        *((WHOLE.SerializeToString()[:kept], "cut off|no program") for kept in (1, 2, 50, 300, -1)),
-        (b"", "no program"),
-        *((data, "no protobuf of a program") for data in (b"PK\x03\x04", b"hello\n", bytes(1000))),
+        *((WHOLE.SerializeToString()[:kept], "cut off") for kept in (1, 2, 50, 300, -1)),
+        *((data, "holds no program") for data in (b"", b"PK\x03\x04", b"hello\n", bytes(1000))),
         (b"\x0a\xff\xff\xff\xff\x07" + b"m" * 100, "cut off"),  # a module that claims 2 GB
         (b"\x1a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "cut off"),  # a length of 2**63
-        (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
+        (HloModuleProto(name="nothing in it").SerializeToString(), "holds no program"),
         (gzip.compress(b"HloModule", mtime=0)[:-9], "cannot be unpacked"),
-        (gzip.compress(gzip.compress(b"HloModule", mtime=0), mtime=0), "no protobuf of a program"),
+        (gzip.compress(gzip.compress(b"HloModule", mtime=0), mtime=0), "holds no program"),
         (b"HloModule a\n\nHloModule b\n", "the file holds 2 HLO modules"),
     ],
 )
@@ -81,7 +80,7 @@ def test_files_are_named_and_special_ones_refused(tmp_path: Path) -> None:
         ("absent.pb", r"absent\.pb cannot be read"),
         *((name, "not a regular file") for name in (".", "pipe")),
         ("huge.pb", "2,147,483,648 bytes"),
-        ("a.txt", r"HLO text.*jaxlib 0\.7 or later\) is not installed.*'xlarank\[hlo\]'"),
+        ("a.txt", r"HLO text.*jaxlib 0\.10 or later\) is not installed.*'xlarank\[hlo\]'"),
         ("a.bc", "this is StableHLO, and"),
         ("a.mlir", "this is StableHLO, and"),
     ):
