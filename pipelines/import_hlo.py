@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +50,6 @@ class _Program:
 
     def write(self, path: Path, hardware: str) -> dict[str, Any]:
         """Write the graph file; return its record: ``notes`` name what was not expressed."""
-        start = time.perf_counter()
         if self.is_own:
             arrays = unlabelled_arrays(self.message)
             notes = program_notes(self.message)
@@ -69,7 +67,6 @@ class _Program:
             "configurable": len(arrays.get("node_config_ids", ())),
             "configs": graph.configs,
             "labelled": graph.labelled,
-            "seconds": time.perf_counter() - start,
             "notes": notes,
         }
 

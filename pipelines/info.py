@@ -12,7 +12,7 @@ from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.features.rows import is_rankable
-from xlarank.models.validation.label_noise import relative_std, run_tau, tau_ceiling
+from xlarank.models.validation.label_noise import relative_std, tau_ceiling
 from xlarank.pipelines.support.progress import steps_of
 
 
@@ -78,7 +78,7 @@ def file_info(path: Path) -> dict[str, float | None]:
         "repeat_std": None if share_labels else relative_std(cost, group),
     }
     if isinstance(graph, LayoutGraph):
-        return values | {"run_tau": run_tau(cost, group), "ceiling": tau_ceiling(cost, group)}
+        return values | {"ceiling": tau_ceiling(cost, group)}
     assert isinstance(graph, TileGraph)
     best_ns = default_ns = None
     if measured.any():

@@ -29,9 +29,13 @@ def relative_std(cost: Floats, group: Integers) -> float | None:
     return math.sqrt(float(((logs - means[group]) ** 2).sum()) / degrees_of_freedom)
 
 
-def run_tau(cost: Floats, group: Integers) -> float | None:
-    """Return tau-b between the first and second runs of configurations; infinite costs (not
-    measured) are ignored.
+def tau_ceiling(cost: Floats, group: Integers) -> float | None:
+    """Return an upper bound of the expected tau of any order of the configurations.
+
+    It is the root of the tau-b between the first and second runs of configurations; infinite costs
+    (not measured) are ignored. Let d be the expected sign of a pair's difference in a run. The tau
+    of an order is at most the mean of abs(d); that between two independent runs is the mean of
+    d ** 2, whose root is at least as large.
 
     None if fewer than `_MIN_REPEATS` configurations have two runs, or if all first and second runs
     agree (copies).
@@ -44,16 +48,4 @@ def run_tau(cost: Floats, group: Integers) -> float | None:
     if len(first) < _MIN_REPEATS or np.array_equal(*runs):
         return None
     _, _, tau_b = pair_metrics(*runs)
-    return tau_b
-
-
-def tau_ceiling(cost: Floats, group: Integers) -> float | None:
-    """Return an upper bound of the expected tau of any order of the configurations: the root of
-    `run_tau`.
-
-    Let d be the expected sign of a pair's difference in a run. The tau of an order is at most the
-    mean of abs(d); that between two independent runs is the mean of d ** 2, whose root is at least
-    as large.
-    """
-    tau = run_tau(cost, group)
-    return None if tau is None else math.sqrt(max(tau, 0.0))
+    return math.sqrt(max(tau_b, 0.0))

@@ -190,8 +190,9 @@ def test_help_fits_a_screen_and_its_examples_parse_as_does_the_next_command(
     examples = examples_of(name)
     for example in examples:
         assert f"python run.py {example}" in " ".join(shown.split()) and example.split()[0] == name
-    words = {"workspace": " --workspace w", "collection": " -c tile:cpu", "file": "x.npz"}
-    words |= {"model": " --model ranknet", "scored_by": "cross-validate"}
+    kept = {"info": "build-features", "train": "cross-validate"}.get(name, "x.npz")
+    words = {"workspace": " --workspace w", "collection": " -c tile:cpu", "kept": kept}
+    words["model"] = " --model ranknet"
     words |= dict.fromkeys(("data_root", "model_from", "target"), "")
     for line in filter(None, (*examples, NEXT.get(name, "").format(**words))):
         command, *arguments = shlex.split(line, comments=True)
@@ -204,7 +205,7 @@ def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the
         assert len({part.help for part in params if part.name == name}) == 1
     assert all(part.help for part in params)
     for name, command in commands().commands.items():
-        words = {*re.findall(r"{(\w+)}", NEXT.get(name, ""))} - {"file", "scored_by"}
+        words = {*re.findall(r"{(\w+)}", NEXT.get(name, ""))} - {"kept"}
         assert words <= {part.name for part in command.params}
     names = commands().commands.keys()
     assert NEXT.keys() < names and all(map(examples_of, names)) and [*RANKERS] == rankers()

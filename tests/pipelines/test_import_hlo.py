@@ -35,7 +35,6 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path):
     ((graph,), left_out, broken) = import_hlo([file], tmp_path / "root")
     assert not broken and not left_out
     path = tmp_path / "root/npz/layout/own/default/test/f.npz"
-    assert graph.pop("seconds") >= 0
     sizes = {"nodes": 9, "edges": 9, "configurable": 2, "configs": 1, "labelled": False}
     place = {"collection": "layout:own:default", "path": str(path)}
     assert graph == {"graph": "f", "notes": (), **sizes, **place}

@@ -70,21 +70,21 @@ advise step.hlo.pb --budget 20 --minutes 30 --out advice
 demo
 demo --workspace work/demo
 """
-#: Next command. ``{file}`` stands for what the finished command recorded, the other words for
-#: its options; without a file, no command is shown.
+#: Next command. ``{kept}`` stands for what the finished command recorded, the other words for its
+#: options; if it recorded nothing, no command is shown.
 NEXT: Final = {
-    "info": "build-features{data_root}{collection}",
+    "info": "{kept}{data_root}{collection}",
     "build-features": "train{workspace}{collection}",
     "tune": "train{workspace}{collection}{model} # takes these parameters",
-    "train": "{scored_by}{workspace}{collection} # then rank a graph",
-    "evaluate": ("report{workspace}{collection} # pictures, and the explanation of a ranking"),
+    "train": "{kept}{workspace}{collection} # then rank a graph",
+    "evaluate": "report{workspace}{collection} # pictures, and the explanation of a ranking",
     "cross-validate": "train{workspace}{collection} # --model chooses the ranker",
-    "rank": ("explain {file}{workspace}{target}{collection}{model_from} # why the first is first"),
-    "submit": "check-submission {file}{data_root}{workspace}{collection} # then upload the file",
-    "explain": "explain-feature {file} # the meaning of a column",
-    "import-hlo": "rank {file}{target}",
-    "collect": "build-features --data-root {file} # then train",
-    "advise": "advise {file} # searches; measure before you keep a layout",
+    "rank": "explain {kept}{workspace}{target}{collection}{model_from} # why the first is first",
+    "submit": "check-submission {kept}{data_root}{workspace}{collection} # then upload the file",
+    "explain": "explain-feature {kept} # the meaning of a column",
+    "import-hlo": "rank {kept}{target}",
+    "collect": "build-features --data-root {kept} # then train",
+    "advise": "advise {kept} # searches; measure before you keep a layout",
 }
 
 app = typer.Typer(
@@ -103,7 +103,7 @@ def _say_next(result: object, **values: object) -> None:
     files were broken.
     """
     console.finish(console.current_run.broken)
-    with suppress(KeyError):  # nothing follows, or no file was recorded
+    with suppress(KeyError):  # nothing follows, or nothing was recorded
         then = NEXT[console.current_run.command].format_map(console.current_run.words)
         console.say(f"next: {console.program()} {then}", "dim")
 

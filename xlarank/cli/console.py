@@ -48,7 +48,7 @@ class Run:
 
     Attributes:
         json_on_stdout: whether all but JSON goes to standard error.
-        words: options and the file of the next command (`xlarank.cli.app.NEXT`).
+        words: parts of the next command (`xlarank.cli.app.NEXT`): options, and what was kept.
         broken: files that were left out when features were built first, with the reasons.
     """
 
@@ -60,8 +60,8 @@ class Run:
     broken: dict[str, str] = field(default_factory=dict)
 
     def keep(self, *words: object) -> None:
-        """Record a file, a name or an option for the next command."""
-        self.words["file"] = shlex.join(map(str, words))
+        """Record a part of the next command, such as a file."""
+        self.words["kept"] = shlex.join(map(str, words))
 
 
 current_run = Run()

@@ -27,7 +27,6 @@ LABELS: Final = {
     "best_ns": ("runtime of the fastest, ns", ","),
     "default_ns": ("runtime of the compiler's default, ns", ","),
     "repeat_std": ("noise of identical configurations", ".4%"),
-    "run_tau": ("tau of one measurement with another", ".3f"),
     "ceiling": ("ceiling of tau", ".3f"),
 }
 
@@ -74,6 +73,7 @@ def info(
         for name, text in part.broken.items():
             broken[f"{part.collection} {part.split} {name}"] = text
     broken |= options.warn_of_skipped_files(root)
+    console.current_run.keep("build-features")
     write_json(json_file, parts)
     finish(broken)
 
@@ -90,9 +90,7 @@ def _show_labels(graph: Path, values: Mapping[str, float | None]) -> None:
     show_rows(rows)
     if error := error_of_file(graph):
         say(error)
-    console.current_run.command = "import-hlo"  # the same command is next
-    console.current_run.words["target"] = ""
-    console.current_run.keep(graph)
+    console.current_run.keep("rank", graph)
 
 
 def _show_nodes(program: Path, json_file: Path | None) -> None:
@@ -111,10 +109,8 @@ def _show_nodes(program: Path, json_file: Path | None) -> None:
         for node in nodes
     )
     say(f"{counted(len(nodes), 'configurable node')} of {program}")
-    console.current_run.command = "import-hlo"  # the same command is next
     if nodes:
-        console.current_run.words["target"] = f" --target {DEFAULT_CHIP}"
-        console.current_run.keep(program)
+        console.current_run.keep("rank", program, "--target", DEFAULT_CHIP)
     write_json(json_file, nodes)
 
 

@@ -139,8 +139,7 @@ def train(
     )
     trained = [Collection.parse(result.collection) for result in results]
     has_valid = any(work.features(of, "valid").exists() for of in trained)
-    following = "evaluate" if has_valid and not with_valid else "cross-validate"
-    console.current_run.words["scored_by"] = following
+    console.current_run.keep("evaluate" if has_valid and not with_valid else "cross-validate")
     _show_trained(results)
     write_json(json_file, results)
     return results

@@ -59,7 +59,6 @@ def import_hlo(
             ">configurable": f"{graph['configurable']:,}",
             ">configurations": f"{graph['configs']:,}",
             "labels": "yes" if graph["labelled"] else "-",
-            ">s": f"{graph['seconds']:.2f}",
         }
         for graph in graphs
     )
@@ -88,9 +87,7 @@ def collect(
     jobs: _Jobs = 1,
     seed: options.Seed = 0,
 ) -> None:
-    """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this
-    machine.
-    """
+    """Label layouts: estimated by the TPU compiler (no TPU needed) or measured on this machine."""
     from xlarank.pipelines.programs.collect import collect as run
     from xlarank.pipelines.programs.compiler.session import Compiler
     from xlarank.pipelines.programs.kinds import error_of_labels
@@ -127,9 +124,7 @@ def advise(
     jobs: _Jobs = 1,
     json_file: options.Json = None,
 ) -> None:
-    """Show the copies that layouts force and search for faster layouts (TPUs: by the compiler, no
-    TPU needed).
-    """
+    """Show the copies that layouts force, and search for faster layouts (no TPU needed)."""
     from xlarank.pipelines.programs.advise.advice import advise as run
     from xlarank.pipelines.programs.compiler.session import Compiler
 
@@ -177,7 +172,6 @@ def _show_advice(advice: Advice) -> None:
             "shape": leaf.shape,
             "minor to major now": _order(leaf.before),
             "then": _order(leaf.minor_to_major),
-            "major to minor": _order(leaf.minor_to_major[::-1]),
         }
         for leaf in (*advice.inputs, *advice.outputs)
     )
