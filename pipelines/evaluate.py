@@ -59,19 +59,16 @@ def evaluate(
             manifest = read_manifest(workspace, collection, split)
             graphs[str(collection)] = [*manifest.graphs] if manifest else []
         scores.require_known_graphs(graphs, split)
-    files = {} if official_indices is None else _official_files(official_indices, chosen)
     with steps_of(f"evaluating on {split}", len(chosen)) as step:
         for collection in chosen:
             step(str(collection))
             with leaving_out(collection, collections, evaluation.left_out):
                 evaluation.rankings[str(collection)] = _evaluate(
-                    workspace, collection, evaluation, model_from, scores, files.get(collection)
+                    workspace, collection, evaluation, model_from, scores, official_indices
                 )
     if not evaluation.rankings:
-        got = f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out))
-        lacks_valid = split == "valid" and " has no valid split" in got
-        do = "run cross-validate for scores out of fold"
-        raise CollectionError(got, do=do if lacks_valid and not (scores or model_from) else "")
+        why = "; ".join(reasons(evaluation.left_out))
+        raise CollectionError(f"nothing could be evaluated on {split}: {why}")
     return evaluation
 
 
@@ -81,31 +78,33 @@ def _evaluate(
     evaluation: Evaluation,
     model_from: ModelFrom | None,
     scores: Scores | None,
-    indices_file: Path | None,
+    indices_folder: Path | None,
 ) -> Rankings:
     """Return the metrics of what ranks, of the trained model beside it and of rules."""
     split = evaluation.graphs
+    manifest = read_manifest(workspace, collection, split)
+    if manifest is None:
+        do = "run cross-validate for scores out of fold"
+        raise CollectionError(f"{collection} has no {split} split in {workspace.root}", do=do)
     models: dict[str, Model] = {}
     scorers: dict[str, Callable[[GraphRows], Floats | None]] = {}
-    choice = None
     if scores is not None:
         scorers[scores.name] = partial(scores.score, collection)
     else:
         choice = choose_for_collection(workspace, collection, model_from=model_from)
         evaluation.ranked_by[str(collection)] = choice.reason
-    manifest = read_manifest(workspace, collection, split)
-    if manifest is None:
-        raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    if choice is not None:
         models[_name_of(choice, collection, manifest)] = choice.model
         if choice.trained is not None:
             models.setdefault(choice.trained.name, choice.trained)
-    scorers |= {name: model.score for name, model in models.items()}
+        scorers |= {name: model.score for name, model in models.items()}
     known = {name: _training_graphs(model, collection, split) for name, model in models.items()}
     first = next(iter(scorers))
-    official = None if indices_file is None else _official_indices(indices_file)
-    listed = manifest.graphs if official is None else official
-    excluded = dict.fromkeys(manifest.graphs.keys() - listed.keys(), "it has no official indices")
+    official = None
+    unlisted: set[str] = set()
+    if indices_folder is not None and collection.kind == "layout":
+        official = _official_indices(indices_folder, collection)
+        unlisted = manifest.graphs.keys() - official.keys()
+    excluded = dict.fromkeys(unlisted, "it has no official indices")
     excluded |= dict.fromkeys(known.get(first, ()), "the model was trained on it")
     rankings = Rankings()
     left_out = dict[str, str]()
@@ -120,20 +119,18 @@ def _evaluate(
             else:
                 add_metrics(rankings, collection, graph, name, scored, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
-    if not rankings and known.get(first, set()) & left_out.keys():
-        got = f"{first} was trained on all labelled, rankable graphs of {collection} in {split}"
-        raise CollectionError(got, do="evaluate on another split, or run cross-validate")
     if not rankings:
-        raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
+        got = f"{collection} has no labelled, rankable graph in {split}"
+        if known.get(first, set()) & left_out.keys():
+            got += f" that {first} was not trained on"
+        raise CollectionError(got, do="evaluate on another split, or run cross-validate")
     for name, model in models.items():
         evaluation.notes += _overlap_notes(model, collection, rankings.get(name, {}).keys())
     return rankings
 
 
 def _name_of(choice: Choice, collection: Collection, manifest: Manifest) -> str:
-    """Return the name of a model in results, with its source unless it is the collection's own;
-    raises `ModelError` if it does not fit the rows.
-    """
+    """Return the name of a model in results; raise `ModelError` if it does not fit the rows."""
     model = choice.model
     source = model.require_card().collection
     with naming(f"the model of {source} cannot score {collection}"):
@@ -155,36 +152,19 @@ def _training_graphs(model: Model, collection: Collection, split: str) -> set[st
 
 
 def _overlap_notes(model: Model, collection: Collection, graphs: Set[str]) -> list[str]:
-    """Return a note on families that the model knows, or if it is of another collection."""
-    card = model.require_card()
-    seen = len(card.known_graphs & graphs)
-    source = card.collection
-    families = {program_family(name) for name in card.known_graphs}
+    """Return a note if graphs, or others of their families, were trained on."""
+    names = model.require_card().known_graphs
+    families = {program_family(name) for name in names}
     related = sum(program_family(name) in families for name in graphs)
-    if model.rule is not None or not graphs:  # nothing was learned, or nothing scored
+    if model.rule is not None or not related:  # nothing was learned, or from nothing like these
         return []
-    if source != str(collection):
-        known = f"{seen} of these {len(graphs)} programs (by name) and on the families of {related}"
-        return [f"{collection}: {model.title} was trained on {known}"]
-    of_families = f"{related} of {counted(len(graphs), 'graph')} of known families"
-    return [f"{collection}: the model was trained on {of_families}"] if related else []
+    known = f"{len(names & graphs)} of these {counted(len(graphs), 'program')} (by name)"
+    families_known = f"and on the families of {related}"
+    return [f"{collection}: {model.title} was trained on {known} {families_known}"]
 
 
-def _official_files(folder: Path, collections: Sequence[Collection]) -> dict[Collection, Path]:
-    """Return the index file of each layout collection; raises `CollectionError` if none exists."""
-    files = {}
-    for collection in collections:
-        if collection.kind == "layout":
-            files[collection] = folder / f"{'_'.join(collection.parts[1:])}.json"
-    if not any(path.is_file() for path in files.values()):
-        got = f"the official indices folder {folder} has no file of any chosen layout collection"
-        expected = ", ".join(path.name for path in files.values()) or "a layout collection"
-        do = "check `official_indices`, or leave it out"
-        raise CollectionError(got, expected=expected, do=do)
-    return files
-
-
-def _official_indices(path: Path) -> dict[str, list[int]]:
+def _official_indices(folder: Path, collection: Collection) -> dict[str, list[int]]:
+    path = folder / f"{'_'.join(collection.parts[1:])}.json"
     try:
         value = json.loads(read_text(path))
         return {str(name): [int(i) for i in indices] for name, indices in value.items()}
@@ -197,9 +177,7 @@ def _picked(graph: GraphRows, configurations: list[int]) -> Indices:
     """Return positions; raises `CollectionError` if one is unknown or none was measured."""
     if not np.isin(configurations, graph.ids).all():
         count = counted(len(graph.ids), "configuration")
-        got = f"the official indices of {graph.name} reach beyond its {count}"
-        expected = "the file that the indices were drawn from"
-        raise CollectionError(got, expected=expected, do="leave `official_indices` out")
+        raise CollectionError(f"the official indices of {graph.name} reach beyond its {count}")
     picked = np.searchsorted(graph.ids, configurations)
     if not np.isfinite(graph.cost[picked]).any():
         raise CollectionError(f"none of the official configurations of {graph.name} was measured")

@@ -49,7 +49,7 @@ from xlarank.pipelines.ranking.model_choice import (
 from xlarank.pipelines.support.progress import Step, steps_of
 from xlarank.pipelines.support.score_files import Scores
 from xlarank.pipelines.support.tables import Table
-from xlarank.pipelines.support.workspaces import require_one_root
+from xlarank.pipelines.support.workspaces import leaving_out, require_one_root
 
 if TYPE_CHECKING:  # imported when a table is requested
     import polars as pl
@@ -126,16 +126,12 @@ def submit(
         scores.require_known_graphs(names, "test")
     with steps_of("ranking test graphs", sum(map(len, names.values()))) as step:
         for collection, (manifest, files) in tests.items():
-            try:
+            with leaving_out(collection, collections, report.left_out):
                 configs |= _counts(collection, manifest, files, report)
                 choice = _choice(workspace, collection, manifest, model_from, scores, report)
-                graphs = _stored_rows(workspace, collection, manifest)
-                more = _computed_rows(collection, files, choice, report)
-                orders |= _ranked(collection, chain(graphs, more), choice, scores, report, step)
-            except (CollectionError, ModelError) as error:
-                if str(collection) in collections:
-                    raise
-                report.left_out[str(collection)] = str(error)
+                stored_graphs = each_graph(workspace, collection, "test", manifest)
+                graphs = chain(stored_graphs, _computed_rows(collection, files, choice, report))
+                orders |= _ranked(collection, graphs, choice, scores, report, step)
     if not orders:
         why = "; ".join(reasons(report.left_out | report.broken))
         raise CollectionError(f"there is nothing to submit: {why}")
@@ -148,9 +144,7 @@ def submit(
 def _test_graphs(
     workspace: Workspace, data_root: DataRoot | None, names: Sequence[str]
 ) -> dict[Collection, tuple[Manifest | None, list[GraphFile]]]:
-    """Return the stored test graphs of the named collections, by default all, and the files of
-    others; raises `CollectionError`.
-    """
+    """Return the stored test graphs of collections, and the files of others."""
     files: list[GraphFile] = []
     stored = stored_collections(workspace)
     if data_root is not None:
@@ -180,8 +174,12 @@ def _counts(
     report: Submission,
 ) -> dict[str, int]:
     """Return the number of configurations of each test graph by id; record broken files."""
-    counts = {} if manifest is None else _stored_counts(collection, manifest)
-    broken = {} if manifest is None else dict(manifest.broken)
+    counts = {}
+    broken = dict[str, str]()
+    if manifest is not None:
+        broken |= manifest.broken
+        for name, graph in manifest.graphs.items():
+            counts[submission_id(collection, name)] = graph.configs
     for file in files:
         broken.pop(file.name, None)  # a name that the workspace refuses may be in a submission
         try:
@@ -206,9 +204,7 @@ def _choice(
     scores: Scores | None,
     report: Submission,
 ) -> Choice | None:
-    """Return what ranks a collection; without a ranker None if there are ``scores``, else raise
-    `ModelError`.
-    """
+    """Return what ranks a collection; None if nothing but ``scores`` does. Raises `ModelError`."""
     try:
         choice = choose_for_collection(workspace, collection, model_from=model_from)
         choice.model.require(manifest)
@@ -218,13 +214,6 @@ def _choice(
             raise
         report.left_out[str(collection)] = f"its scores have no such graph, and {error}"
         return None
-
-
-def _stored_rows(
-    workspace: Workspace, collection: Collection, manifest: Manifest | None
-) -> Iterator[GraphRows]:
-    if manifest is not None:
-        yield from each_graph(workspace, collection, "test", manifest)
 
 
 def _computed_rows(
@@ -264,7 +253,7 @@ def _ranked(
         ranker = "" if scores is None else scores.name
         if scored is None and choice is not None:
             scored = choice.model.score(graph)
-            ranker = choice.model.name
+            ranker = choice.reason
         if scored is None:
             unscored = True
             continue
@@ -278,17 +267,10 @@ def _ranked(
         report.left_out.pop(str(collection), None)
     report.rows[str(collection)] = len(orders)
     report.ranked_by[str(collection)] = " and ".join(rankers)
-    if choice is not None and [*rankers] == [choice.model.name]:
-        report.ranked_by[str(collection)] = choice.reason
     return orders
 
 
-def _stored_counts(collection: Collection, manifest: Manifest) -> dict[str, int]:
-    graphs = manifest.graphs.items()
-    return {submission_id(collection, name): graph.configs for name, graph in graphs}
-
-
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Checked:
     """Problems of a submission.
 
@@ -298,11 +280,6 @@ class Checked:
 
     rows: int
     problems: list[str]
-
-    def __repr__(self) -> str:
-        problems = counted(len(self.problems), "problem")
-        first = f": {self.problems[0]}" if self.problems else ""
-        return f"<Checked against {counted(self.rows, 'test graph')}, {problems}{first}>"
 
 
 def check_submission(

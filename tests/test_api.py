@@ -292,7 +292,7 @@ def test_results_are_tables_that_notebooks_show(work):
     submission = xlarank.submit(work / "s.csv", work, **TILES_OF_CPUS)
     assert submission.to_polars().rows()[0][:2] == ("tile:cpu", 15)
     checked = xlarank.check_submission(work / "s.csv", data_root=SAMPLE, **TILES_OF_CPUS)
-    assert repr(checked) == "<Checked against 15 test graphs, 0 problems>"
+    assert repr(checked) == "Checked(rows=15, problems=[])"
     built = xlarank.build_features(SAMPLE, work, jobs=1, **TILES_OF_CPUS)
     assert built.to_polars()["kept"].sum() == 57
     assert repr(built).startswith("<BuildReport: 57 graphs, ")

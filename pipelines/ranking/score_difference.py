@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -41,8 +41,7 @@ _Cost = TypeVar("_Cost", ConfigRelayout, SlowNode)
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Table):
-    """Difference of the scores of two configurations, ``configuration`` minus ``against``, in
-    parts; the largest first.
+    """Difference of the scores of ``configuration`` and ``against`` in parts, the largest first.
 
     ``difference == sum(causes) == sum(columns)``, up to the rounding of floats. Contributions below
     0 make ``configuration`` the faster of the two.
@@ -56,7 +55,7 @@ class Explanation(Table):
             simulation. ``layouts`` and ``layouts_against`` are set by the configurations, empty if
             not configurable. ``nanoseconds``, of a node and of copies of its output, first minus
             second, sum to the difference of the estimated times, also if another model ranks.
-        segments: sums of changes, by the ascending numbers of connected nodes.
+        segments: records of connected nodes (ascending) with the sum of their changes.
         copies, copies_against: copies that the compiler must insert under one of the configurations
             alone, the slowest first.
         slow_nodes, slow_nodes_against: likewise, nodes that are slower because of their layouts.
@@ -77,7 +76,7 @@ class Explanation(Table):
     columns: dict[str, float]
     notes: tuple[str, ...]
     nodes: tuple[dict[str, Any], ...] = ()
-    segments: dict[tuple[int, ...], float] = field(default_factory=dict)
+    segments: tuple[dict[str, Any], ...] = ()
     copies: tuple[ConfigRelayout, ...] = ()
     copies_against: tuple[ConfigRelayout, ...] = ()
     slow_nodes: tuple[SlowNode, ...] = ()
@@ -102,13 +101,6 @@ class Explanation(Table):
         rows += [("column", *item) for item in self.columns.items()]
         schema = {"part": pl.String, "name": pl.String, "contribution": pl.Float64}
         return pl.DataFrame(rows, schema, orient="row")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        values = asdict(replace(self, segments={}))
-        segments = self.segments.items()
-        values["segments"] = [{"nodes": nodes, "nanoseconds": ns} for nodes, ns in segments]
-        return values
 
 
 def explain(
@@ -184,9 +176,7 @@ def explain_graph(
 def _parts_by_node(
     graph: LayoutGraph, model: Model, hardware: str, first: int, second: int
 ) -> dict[str, Any]:
-    """Return copies, slow nodes, and nodes and segments with changes of their estimated times, as
-    in `Explanation`; nothing for hardware without a simulation.
-    """
+    """Return copies, slow nodes, nodes and segments as in `Explanation`, as far as simulated."""
     parts: dict[str, Any] = {}
     changes = defaultdict[int, float](float)
     priced = copy_hardware(hardware) if hardware else model.require_card().recipe.hardware
@@ -274,8 +264,8 @@ def _notes(model: Model, fallback: str, identical: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def segments_of(graph: Graph, changes: Mapping[int, float]) -> dict[tuple[int, ...], float]:
-    """Return sums of up to five groups of connected nodes with large ``changes``.
+def segments_of(graph: Graph, changes: Mapping[int, float]) -> tuple[dict[str, Any], ...]:
+    """Return up to five groups of connected nodes with large ``changes``, and their sums.
 
     Nodes are connected over tensors of rank 2 or more: tensors of lower rank have one layout, and a
     shared scalar would connect half a program.
@@ -293,4 +283,5 @@ def segments_of(graph: Graph, changes: Mapping[int, float]) -> dict[tuple[int, .
     sums = {}
     for part in nx.connected_components(connected):
         sums[tuple(sorted(part))] = sum(changes[node] for node in part)
-    return dict(islice(largest_first(sums).items(), 5))
+    largest_sums = islice(largest_first(sums).items(), 5)
+    return tuple({"nodes": nodes, "nanoseconds": change} for nodes, change in largest_sums)

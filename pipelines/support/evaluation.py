@@ -147,9 +147,7 @@ def add_untrained(
 
 
 def add_rules(rankings: Rankings, collection: Collection, graphs: Iterable[GraphRows]) -> None:
-    """Add the metrics of rankers that need no training on the graphs that the first ranker
-    scores.
-    """
+    """Add the metrics of untrained rankers on the graphs that the first ranker scores."""
     scored = next(iter(rankings.values()))
     for graph in graphs:
         if graph.name in scored:

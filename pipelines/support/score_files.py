@@ -72,9 +72,7 @@ class Scores:
         return [table.partition_by("graph", as_dict=True) for table in self.tables]
 
     def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
-        """Return mean ranks, ``(rows,)``, or None without scores of the graph; raises
-        `XlarankError`.
-        """
+        """Return mean ranks, ``(rows,)``, or None without scores; raises `XlarankError`."""
         ranks = []
         for name, graphs in zip(self.names, self._by_graph, strict=True):
             entries = graphs.get((graph.name,), _SCHEMA.to_frame())
@@ -85,9 +83,7 @@ class Scores:
         return np.asarray(np.mean(ranks, axis=0)) if ranks else None
 
     def require_known_graphs(self, graphs: Mapping[str, Sequence[str]], split: str) -> None:
-        """Raise `XlarankError` for the first row whose graph is unknown or ambiguous; ``graphs``
-        has the names of the graphs of each collection.
-        """
+        """Raise `XlarankError` for a row whose graph is not one of those by collection."""
         collections_of: dict[str, list[str]] = {}
         for collection, names in graphs.items():
             for graph in names:
@@ -119,16 +115,15 @@ def _table(source: Any, name: str, split: str) -> pl.DataFrame:
         expected = "parquet or csv with the columns graph, configuration, score"
         got = f"{name} cannot be read ({error})"
         raise XlarankError(got, expected=expected) from error
-    whole = table["configuration"].cast(pl.Int64, strict=False)
-    is_whole = whole.eq_missing(table["configuration"])
-    _require(table, is_whole, name, "has the configuration {configuration:g}", "a whole number")
-    table = table.with_columns(whole)
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
-    has_score = pl.col("score").is_finite() & pl.all_horizontal(pl.col(_REQUIRED).is_not_null())
-    problem = "gives configuration {configuration} of {graph} no score"
-    _require(table, has_score, name, problem, "a finite number in each row")
-    return table
+    whole = pl.col("configuration").cast(pl.Int64, strict=False)
+    is_whole = whole == pl.col("configuration")
+    valid = pl.all_horizontal(pl.col("graph").is_not_null(), is_whole, pl.col("score").is_finite())
+    problem = "gives configuration {configuration} of {graph} the score {score}"
+    expected = "whole configurations and finite scores"
+    _require(table, valid.fill_null(False), name, problem, expected)
+    return table.with_columns(whole)
 
 
 def _frame(source: Any) -> pl.DataFrame:

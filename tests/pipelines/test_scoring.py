@@ -135,7 +135,7 @@ def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, w
         assert "on one graph alone" in result.verdicts[LAYOUT][0]
         options["model_from"] = str(Workspace(trained).model(LAYOUTS))
     options["collections"] = [LAYOUT]
-    nothing = f"was trained on all .* graphs of {LAYOUT} in {split}"
+    nothing = f"{LAYOUT} has no .* graph in {split} that lambdarank.* was not trained on"
     with pytest.raises(CollectionError, match=nothing):
         run(trained, split=split, **options)
 
@@ -192,10 +192,9 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     result = scored("{")
     assert list(result.report) == [TILE] and "cannot be read" in result.left_out[LAYOUT]
     (folder / "cpu_random.json").rename(folder / "xla_default.json")
-    message = r"no file of any chosen .*; expected cpu_random\.json"
     for place in (folder, tmp_path / "absent"):
-        with pytest.raises(CollectionError, match=message):
-            run(shared_trained, official_indices=place)
+        with pytest.raises(CollectionError, match=r"cpu_random\.json cannot be read"):
+            run(shared_trained, official_indices=place, collections=[LAYOUT])
 
 
 def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, trained, tmp_path):
@@ -217,7 +216,7 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
     assert list(result.report) == [LAYOUT]
     assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
     assert result.left_out.pop(f"{TILE} even__a") == "all its configurations cost the same"
-    assert result.left_out.pop(TILE) == f"{TILE} has no labelled, rankable graph in test"
+    assert result.left_out.pop(TILE).startswith(f"{TILE} has no labelled, rankable graph in test;")
     withheld = [f"{LAYOUT} omega__a", f"{LAYOUT} omega__b", f"{TILE} sort__a", f"{TILE} sort__b"]
     assert result.left_out == dict.fromkeys(withheld, "its labels are withheld")
 
@@ -229,7 +228,7 @@ def test_a_collection_without_labels_is_not_mentioned_unless_named(tree, trained
     assert own not in run(trained).left_out
     assert own not in cross_validate(Workspace(trained)).left_out
     with pytest.raises(ModelError, match="nothing ranks layouts of hardware that is not named"):
-        run(trained, collections=[own])
+        run(trained, split="test", collections=[own])
 
 
 def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained):
@@ -385,8 +384,7 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
     assert set(card.folds) == set(KERNELS["train"])
     for model in (None, "lambdarank"):  # kernel families are held out by default, as in training
         found = cross_validate(workspace, model, fit=FitSettings(5, threads=1))
-        scores = evaluation.reported(TILE, evaluation.first_of(found.rankings[TILE], "lambdarank"))
-        assert graphs_of(scores) == graphs_of(result.folds)
+        assert found.rankings[TILE]["lambdarank"] == card.folds
         assert f"{TILE}: fallback for unseen kernel families: {FALLBACK}" in found.notes
     assert f"{TILE}: 3 kernel families in 3 folds" in found.notes
     rounds = f"{result.rounds} round{'s' * (result.rounds > 1)}, the best on these folds"

@@ -73,10 +73,12 @@ def _show_nodes(result: Explanation) -> None:
         for node in result.nodes[:_TOP]
     )
     rows = []
-    for nodes, nanoseconds in result.segments.items():
+    for segment in result.segments:
+        nodes = segment["nodes"]
         if len(nodes) > 1:
             listed = ", ".join(map(str, nodes[:12])) + ", ..." * (len(nodes) > 12)
-            rows.append({">µs": _microseconds(nanoseconds, "+"), "connected nodes": listed})
+            change = _microseconds(segment["nanoseconds"], "+")
+            rows.append({">µs": change, "connected nodes": listed})
     show_rows(rows)
 
 
@@ -149,7 +151,7 @@ def explain(
     if result.columns:
         console.current_run.keep(next(iter(result.columns)))
     list_lines("note", list(result.notes))
-    write_json(json_file, result.as_json())
+    write_json(json_file, result)
 
 
 @app.command()
