@@ -105,11 +105,6 @@ def discover(npz: Path) -> list[GraphFile]:
     return sorted(files, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
 
 
-def split_files(folder: Path, split: str) -> list[Path]:
-    """Return the graph files of a split, given the folder of its collection."""
-    return sorted(path for path in folder.joinpath(split).glob("*.npz") if path.name[0] != ".")
-
-
 def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFile]:
     """Return the files of the named collections, by default all.
 
@@ -152,8 +147,9 @@ def choose_splits(names: Sequence[str]) -> list[str]:
 
 
 def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
-    """Return the folders with npz files that are not graphs of a split, and the folders that cannot
-    be listed, with the reasons.
+    """Return folders with npz files that are not read, and folders that cannot be listed.
+
+    Both map to reasons.
     """
     skipped = dict[Path, str]()
     unreadable = dict[Path, str]()

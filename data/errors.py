@@ -1,4 +1,4 @@
-"""Errors that a user can act on, the wording of messages, and checks of numeric arguments."""
+"""Errors that a user can act on, the wording of messages, and limits of numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from numbers import Integral
-from typing import Any, Final
+from typing import Final
 
 #: Maximum characters of each part of a message.
 _MAX_PART: Final = 1000
@@ -48,11 +47,9 @@ def _one_line(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
-    """Return a hint that lists up to three similar names, by `difflib.get_close_matches`; empty if
-    there are none.
+    """Return a hint that lists up to three similar names; empty if there are none.
 
-    >>> did_you_mean("n_estimator", ["ranker", "n_estimators"]), did_you_mean("max_depth",
-    ...     ["max_group"])
+    >>> did_you_mean("n_estimator", ["ranker", "n_estimators"]), did_you_mean("depth", ["ranker"])
     ('did you mean n_estimators?', '')
     """
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
@@ -93,8 +90,7 @@ def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
 
 @contextmanager
 def naming(name: str, do: str = "") -> Iterator[None]:
-    """Prefix the message of any `XlarankError` raised in the block with a name; ``do`` is the
-    default advice.
+    """Prefix the message of any `XlarankError` with a name; ``do`` is the default advice.
 
     >>> with naming("a.npz", do="mend it"):
     ...     raise GraphFileError("it has no nodes")
@@ -149,31 +145,3 @@ MAX_SEED: Final = 2**31 - 1  # limit of the underlying libraries
 MAX_ROUNDS: Final = 100_000
 #: More threads (or processes) do not help, and thousands crash the underlying libraries.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
-
-_RANGES: Final[dict[str, tuple[int, int]]] = {
-    "seed": (0, MAX_SEED),
-    "threads": (-1, MAX_THREADS),
-    "jobs": (0, MAX_THREADS),
-    "rounds": (1, MAX_ROUNDS),
-    "trials": (1, 1_000_000),
-    "seeds": (1, 1_000),
-    "max_configs": (0, 2**31 - 1),
-    "max_rows": (0, 2**31 - 1),
-}
-
-
-def require_ranges(**values: Any) -> None:
-    """Raise `XlarankError` unless each value lies in the range of its name.
-
-    >>> require_ranges(seed=7, rounds=300)
-    >>> require_ranges(seed=-1)
-    Traceback (most recent call last):
-        ...
-    xlarank.data.errors.XlarankError: `seed` is -1; expected a whole number from 0 to 2147483647
-    """
-    for name, value in values.items():
-        low, high = _RANGES[name]
-        integral = isinstance(value, Integral) and not isinstance(value, bool)
-        if not (integral and low <= value <= high):
-            expected = f"a whole number from {low} to {high}"
-            raise XlarankError(f"`{name}` is {value!r}", expected=expected)

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import io
 import json
 import os
 import secrets
-import shutil
 import stat
 import sys
 import types
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from xlarank.data.errors import WorkspaceError
-
-if TYPE_CHECKING:  # slow import, not needed for reading files
-    import polars as pl
-
 
 T = TypeVar("T")
 
@@ -82,9 +75,7 @@ def output_target(path: Path) -> Path:
 
 
 def require_replaceable(path: Path) -> Path:
-    """Return the `output_target` of a text; raises `WorkspaceError` also if the file is a binary
-    one: a graph, a table, a database.
-    """
+    """Return the `output_target` of a text; raises `WorkspaceError` also for a binary file."""
     target = output_target(path)
     start = b""
     with suppress(OSError), target.open("rb") as stream:  # there may be none
@@ -99,8 +90,8 @@ def require_replaceable(path: Path) -> Path:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path and move it to ``path`` if the block succeeds.
 
-    Links are kept. Raises `WorkspaceError` like
-    `output_target`, and if the folder or the file cannot be written, as on a full disk.
+    Links are kept. Raises `WorkspaceError` like `output_target`, and if the folder or the file
+    cannot be written, as on a full disk.
     """
     target = output_target(path)
     partial = None
@@ -130,18 +121,6 @@ def remedy(error: OSError, otherwise: str) -> str:
     return f"change the permissions, or {otherwise}"
 
 
-def write_parquet(partial: Path, table: pl.DataFrame, **options: Any) -> None:
-    """Write a table to the path of `atomic_write`, with ``options`` of polars.
-
-    Raises `OSError` if the disk is full, unlike polars, which raises an error about the table.
-    """
-    stream = io.BytesIO()
-    table.write_parquet(stream, **options)
-    stream.seek(0)
-    with partial.open("wb") as file:
-        shutil.copyfileobj(stream, file)
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
     with atomic_write(path) as partial:
@@ -151,41 +130,31 @@ def write_json(path: Path, value: Any) -> None:
 def from_json(cls: type[T], value: Any, where: str = "it") -> T:
     """Return a dataclass from the JSON of `dataclasses.asdict`.
 
-    Fields are numbers, booleans, text, None, enums, lists, ``tuple[T, ...]``, ``dict[str, ...]``,
-    dataclasses, ``Any``, or a union of these. Raises `TypeError` naming the wrong entry.
+    Fields are numbers, booleans, text, None, lists, ``dict[str, ...]``, dataclasses, ``Any``, or a
+    union of these. Raises `TypeError` naming the wrong entry.
     """
     if not isinstance(value, dict):
         raise TypeError(f"{where} is no JSON object")
     hints = typing.get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
-    for name in value:
-        if name not in fields:
-            raise TypeError(f"{where} has the unknown entry {str(name)[:60]!r}")
-    for name, field in fields.items():
-        if name not in value and field.default is field.default_factory is dataclasses.MISSING:
-            raise TypeError(f"{where} lacks {name}")
-    return cls(**{name: _checked(hints[name], entry, name) for name, entry in value.items()})
+    # `cls` names missing and unknown entries
+    return cls(**{name: _checked(hints.get(name, Any), value[name], name) for name in value})
 
 
 def _checked(annotation: Any, value: Any, name: str) -> Any:
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
+    if origin is types.UnionType:
         for member in arguments:
             with suppress(TypeError):
                 return _checked(member, value, name)
     elif dataclasses.is_dataclass(annotation):
         return from_json(cast(type[Any], annotation), value, name)
-    elif origin in (list, tuple) and isinstance(value, list):
-        return origin(_checked(arguments[0], entry, f"an entry of {name}") for entry in value)
+    elif origin is list and isinstance(value, list):
+        return [_checked(arguments[0], entry, f"an entry of {name}") for entry in value]
     elif origin is dict and isinstance(value, dict):
         return {
-            str(key): _checked(arguments[1], entry, f"{name}.{str(key)[:60]}")
-            for key, entry in value.items()
+            key: _checked(arguments[1], entry, f"{name}.{key[:60]}") for key, entry in value.items()
         }
-    elif isinstance(annotation, type) and issubclass(annotation, Enum):
-        with suppress(ValueError):
-            return annotation(value)
     elif annotation is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     elif annotation is Any:

@@ -7,11 +7,9 @@ an array, and can stream an array in blocks of rows.
 from __future__ import annotations
 
 import math
-import stat
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
@@ -26,10 +24,6 @@ from xlarank.data.errors import GraphFileError
 _MAX_DEFLATE_RATIO = 1032
 #: Approximate size of a block, which fits the processor's cache.
 _BLOCK_BYTES = 1 << 20
-_HEADER_READERS = {
-    (1, 0): npy_format.read_array_header_1_0,
-    (2, 0): npy_format.read_array_header_2_0,
-}
 _COPY_AGAIN = "copy or download the file again"
 _SAVE_AGAIN = "save it with numpy.savez_compressed"
 #: RuntimeError: encrypted members; its subclass NotImplementedError: features of zip that zipfile
@@ -46,14 +40,12 @@ class NpzReader:
 
     def __init__(self, path: Path) -> None:
         with _refusing(f"{path.name} cannot be opened", "a complete npz (zip) archive"):
-            try:
-                status = path.stat()
-            except (FileNotFoundError, NotADirectoryError) as error:
+            if not path.exists():
                 got = f"{path} does not exist"
-                raise GraphFileError(got, expected="an npz file", do="check the path") from error
-            if not stat.S_ISREG(status.st_mode):
+                raise GraphFileError(got, expected="an npz file", do="check the path")
+            if not path.is_file():
                 raise OSError("it is not a regular file")  # opening a named pipe would wait forever
-            self._bytes = status.st_size
+            self._bytes = path.stat().st_size
             self._zip = zipfile.ZipFile(path)
         self._headers: dict[str, NDArray[Any]] = {}
         arrays = (info for info in self._zip.infolist() if info.filename.endswith(".npy"))
@@ -80,7 +72,7 @@ class NpzReader:
             return np.asarray(npy_format.read_array(stream, allow_pickle=False))
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
-        """Yield an array in blocks of rows, about 1 MB each; a thread unpacks the next one."""
+        """Yield an array in blocks of rows, about 1 MB each."""
         with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
             header, fortran_order = self._read_header(name, stream)
             if fortran_order and header.ndim > 1:
@@ -93,11 +85,8 @@ class NpzReader:
                 return
             row_bytes = math.prod(header.shape[1:]) * header.itemsize
             block_bytes = max(1, _BLOCK_BYTES // row_bytes) * row_bytes
-            with ThreadPoolExecutor(1, "npz-reader") as pool:
-                pending = pool.submit(stream.read, block_bytes)
-                while content := pending.result():
-                    pending = pool.submit(stream.read, block_bytes)
-                    yield np.frombuffer(content, header.dtype).reshape(-1, *header.shape[1:])
+            while content := stream.read(block_bytes):
+                yield np.frombuffer(content, header.dtype).reshape(-1, *header.shape[1:])
 
     def _open(self, name: str) -> IO[bytes]:
         if (info := self._members.get(name)) is None:
@@ -117,14 +106,12 @@ class NpzReader:
             return self._zip.open(info)
 
     def _read_header(self, name: str, stream: IO[bytes]) -> tuple[NDArray[Any], bool]:
-        """Read a header, and return zeros of its shape and type, and whether it says Fortran
-        order.
-        """
+        """Return zeros of the shape and type of an array, and whether it is in Fortran order."""
         try:
             version = npy_format.read_magic(stream)
-            if version not in _HEADER_READERS:
+            if version != (1, 0):  # others are for field names, which graphs lack
                 raise ValueError(f"npy format version {version}")
-            shape, fortran_order, dtype = _HEADER_READERS[version](stream)
+            shape, fortran_order, dtype = npy_format.read_array_header_1_0(stream)
         except Exception as error:  # numpy's parser may raise any error on hostile text
             reason = (str(error) or repr(error)).splitlines()[0][:200]
             got = f"array {name} has an unreadable header ({reason})"

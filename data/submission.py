@@ -72,8 +72,9 @@ def submission_problems(path: Path, configs: Mapping[str, int | None]) -> Iterat
 def complete_submission(
     path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int]
 ) -> dict[str, bool]:
-    """Write a checked file with a row for each of ``configs``, atomically; return for each id
-    whether it is in ``ranked``. Otherwise its row has the first configurations of the graph's file.
+    """Write a checked file with a row for each of ``configs``; return which ids are ``ranked``.
+
+    The others list the first configurations of the graph's file.
     """
     rows = {}
     for row_id, count in configs.items():

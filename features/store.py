@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, groupby
@@ -22,16 +22,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from xlarank.data.collection import SPLITS, Collection, find_data_root, split_files
-from xlarank.data.errors import DataRootError, FeatureStoreError
-from xlarank.data.files import (
-    atomic_write,
-    from_json,
-    read_bytes,
-    read_text,
-    write_json,
-    write_parquet,
-)
+from xlarank.data.collection import SPLITS, Collection, find_data_root
+from xlarank.data.errors import DataRootError, FeatureStoreError, reasons
+from xlarank.data.files import atomic_write, from_json, read_bytes, read_text, write_json
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.catalogue import columns_version
 from xlarank.features.rows import KEYS, GraphRows, Recipe, Source, row_starts, rows_table
@@ -92,7 +85,7 @@ class Manifest:
         return self.graph_columns + self.config_columns
 
 
-def _checksum(content: bytes) -> tuple[slice, bytes]:
+def _checksum(content: bytes | bytearray) -> tuple[slice, bytes]:
     """Return the place of a file's checksum, and the checksum of its content."""
     start = content.rfind(_MARK) + len(_MARK)
     place = slice(start, start + len(_BLANK))
@@ -137,9 +130,7 @@ def write_rows(
     entries: dict[str, StoredGraph],
     split: tuple[str, str],
 ) -> None:
-    """Write the rows of graphs with equal columns atomically; ``split`` names the collection and
-    the split.
-    """
+    """Write the rows of graphs with equal columns; ``split`` names collection and split."""
     table = rows_table(graphs, *split)
     with_starts = zip(graphs, row_starts(graphs), strict=True)
     arrays = {"row": np.concatenate([graph.group + start for graph, start in with_starts])}
@@ -152,13 +143,13 @@ def write_rows(
     metadata = {"recipe": asdict(recipe), "graph_columns": width, "graphs": members}
     metadata["seal"] = _BLANK.decode()
     table = table[:, : len(KEYS)].hstack(lists).hstack(table[:, len(KEYS) :])
-    with atomic_write(path) as draft:
-        str(draft).encode()  # readers reject paths that are not UTF-8
-        write_parquet(draft, table, statistics=False, metadata={"xlarank": json.dumps(metadata)})
-        place, checksum = _checksum(draft.read_bytes())
-        with draft.open("r+b") as stream:
-            stream.seek(place.start)
-            stream.write(checksum)
+    file = io.BytesIO()
+    table.write_parquet(file, statistics=False, metadata={"xlarank": json.dumps(metadata)})
+    content = bytearray(file.getbuffer())
+    place, checksum = _checksum(content)
+    content[place] = checksum
+    with atomic_write(path) as partial:
+        partial.write_bytes(content)
 
 
 def read_rows(path: Path, recipe: Recipe) -> dict[str, tuple[GraphRows, Source]]:
@@ -265,16 +256,17 @@ def stored_roots(workspace: Workspace) -> set[str]:
 
 
 def changed_files(collection: Collection, split: str, manifest: Manifest) -> dict[str, str]:
-    """Return the graph files that are "changed", "added" or "removed" since the rows were built, by
-    name; none if the data root does not have the collection any more.
+    """Return by name which files are "changed", "added" or "removed" since the rows were built.
+
+    Without the collection in the data root there are none.
     """
     try:
-        root = find_data_root(Path(manifest.data_root)).npz.joinpath(*collection.parts)
+        folder = find_data_root(Path(manifest.data_root)).npz.joinpath(*collection.parts)
     except DataRootError:
         return {}
-    if not any(root.glob("*/*.npz")):
+    if not any(folder.glob("*/*.npz")):
         return {}
-    paths = {path.name.removesuffix(".npz"): path for path in split_files(root, split)}
+    paths = {path.name.removesuffix(".npz"): path for path in folder.glob(f"{split}/[!.]*.npz")}
     changes = dict.fromkeys(manifest.files.keys() - paths.keys(), "removed")
     for name, path in paths.items():
         source = manifest.files.get(name)
@@ -293,21 +285,11 @@ def require_unchanged(
 ) -> None:
     """Raise `FeatureStoreError` if `changed_files` has an entry."""
     if changes := changed_files(collection, split, manifest):
-        got = f"the {split} rows of {collection} are older than {described(changes)}"
+        listed = "; ".join(reasons(changes))
+        got = f"the {split} rows of {collection} are older than their files ({listed})"
         expected = f"rows of the files in {manifest.data_root}"
         do = _build_again(workspace, manifest)
         raise FeatureStoreError(got, expected=expected, do=do)
-
-
-def described(changes: Mapping[str, str]) -> str:
-    """Return a list of changed files, of which five are named.
-
-    >>> described({"a": "changed", "b": "removed"})
-    'their files: a (changed), b (removed)'
-    """
-    named = [f"{name} ({change})" for name, change in changes.items()]
-    more = [f"and {len(named) - 5:,} more"] if len(named) > 5 else []
-    return f"their files: {', '.join(named[:5] + more)}"
 
 
 def _build_again(workspace: Workspace, manifest: Manifest) -> str:

@@ -24,12 +24,13 @@ from xlarank.data.collection import (
     discover,
     graph_files,
 )
-from xlarank.data.errors import WorkspaceError, XlarankError, counted, require_ranges
+from xlarank.data.errors import MAX_SEED, MAX_THREADS, WorkspaceError, XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import config_columns, graph_columns
 from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import Manifest, StoredGraph, stored_collections, write_manifest
+from xlarank.models.params import Interval
 from xlarank.pipelines.support import building, processes
 from xlarank.pipelines.support.building import PartJob
 from xlarank.pipelines.support.progress import steps_of
@@ -107,7 +108,9 @@ def build_features(
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
     workspace or one with rows of another data root, `XlarankError` for an unusable or lost cluster.
     """
-    require_ranges(max_configs=max_configs, jobs=jobs, seed=seed)
+    Interval(0, whole=True)("`max_configs`", max_configs)
+    Interval(0, MAX_THREADS, whole=True)("`jobs`", jobs)
+    Interval(0, MAX_SEED, whole=True)("`seed`", seed)
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     discovered = discover(data_root.npz)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import CollectionError, counted, require_ranges
+from xlarank.data.errors import CollectionError, counted
 from xlarank.data.workspace import Workspace
 from xlarank.models.card import FALLBACK
 from xlarank.models.losses import DEFAULT, specs_of
 from xlarank.models.model import Model
+from xlarank.models.params import Interval
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import params_for
 from xlarank.models.validation.folds import Fold
@@ -108,7 +109,8 @@ def train(
     Raises `CollectionError` or `ModelError` for a named collection (others are left out with their
     reason), and `CollectionError` if nothing could be trained.
     """
-    require_ranges(seeds=seeds, max_rows=max_rows or 0)
+    Interval(1, whole=True)("`seeds`", seeds)
+    Interval(0, whole=True)("max_rows", max_rows or 0)
     require_selection("select", select)
     specs_of(model)  # raises for an unknown name
     workspace.require_writable()

@@ -15,11 +15,11 @@ from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, require_ranges
+from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.losses import DEFAULT, params_of, specs_of
 from xlarank.models.model import Model
-from xlarank.models.params import suggest_params
+from xlarank.models.params import Interval, suggest_params
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.tuned import save_best, tuned_members
 from xlarank.models.validation.folds import FACTOR, Curves, FoldPlan, rungs_of
@@ -85,7 +85,7 @@ def tune(
     Raises `CollectionError` or `ModelError` for a named collection (others are left out with their
     reason), and `CollectionError` if nothing could be tuned.
     """
-    require_ranges(trials=trials)
+    Interval(1, whole=True)("`trials`", trials)
     require_selection("select", select)
     specs_of(model)  # raises for an unknown name
     workspace.require_writable()

@@ -48,7 +48,7 @@ def test_rows_older_than_their_files_are_named_and_built_again(small):
     save_npz(path, arrays)
     words = ("submit", "-c", LAYOUT, "--model-from", "shipped")
     done = here(*words)
-    older = f"the test rows of {LAYOUT} are older than their files: omega__a (changed)"
+    older = f"the test rows of {LAYOUT} are older than their files (omega__a: changed)"
     assert done.code == 0 and f"note: {older}; building them again" in done.out
     lines = Path("submission.csv").read_text().splitlines()
     (order,) = [line.split(",")[1] for line in lines if ":omega__a," in line]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.features.helpers import FITTING_GRAPHS, FITTING_KERNELS, graph_of
 from tests.graphs import examples, layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
-from xlarank.data.errors import FeatureStoreError, WorkspaceError
+from xlarank.data.errors import FeatureStoreError
 from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features import store
@@ -64,21 +64,10 @@ def test_kept_rows_bring_all_their_configurations(tmp_path):
     assert (tiles.ids.tolist(), tiles.normalizer.tolist()) == ([1, 3, 4], [30_000, 2_500, 20_000])
 
 
-def test_the_same_rows_give_the_same_bytes_and_a_failed_write_leaves_the_old_file(
-    tmp_path, monkeypatch
-):
+def test_the_same_rows_give_the_same_bytes(tmp_path):
     path = written(tmp_path / "a.parquet", TILE)
     before = path.read_bytes()
     assert written(path, TILE).read_bytes() == before
-
-    def fail(partial, *_, **__):
-        partial.write_bytes(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store, "write_parquet", fail)
-    with pytest.raises(WorkspaceError, match="No space left"):
-        written(path, LAYOUT)
-    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_is_read_without_this_package(tmp_path):

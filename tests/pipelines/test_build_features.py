@@ -25,6 +25,7 @@ from xlarank.data.errors import (
     FeatureStoreError,
     WorkspaceError,
     XlarankError,
+    reasons,
 )
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import all_columns
@@ -115,7 +116,7 @@ def test_rows_of_a_split_or_collection_without_files_are_removed(tree, built, tm
     shutil.rmtree(graph_path(tree, TILE, "test", "a").parent)
     assert build(tree, built, collections=[LAYOUT]).removed == []
     assert build(tree, built, splits=["train"]).removed == []
-    with pytest.raises(FeatureStoreError, match=r"older than their files: .* \(removed\)"):
+    with pytest.raises(FeatureStoreError, match=r"older than their files \(.*: removed"):
         stored(built, TILE, "test")
     assert build(tree, built).removed == [f"{TILE} test"]
     report = submit(Workspace(built), tmp_path / "out.csv")
@@ -137,8 +138,8 @@ def test_rows_older_than_their_files_are_refused(tree, built, tmp_path):
 
     def refused(expected):
         assert changes() == expected
-        listed = ", ".join(f"{name} ({change})" for name, change in expected.items())
-        with pytest.raises(FeatureStoreError, match=re.escape(f"older than their files: {listed}")):
+        listed = re.escape("; ".join(reasons(expected)))
+        with pytest.raises(FeatureStoreError, match=rf"older than their files \({listed}\)"):
             stored(built, split="valid")
         assert stored(built).keys() == train.keys()
         build(tree, built)
@@ -301,6 +302,8 @@ def test_bad_requests(tree, tmp_path):
         (tree, {}, WorkspaceError, r"cannot write .*features"),
         (tree, {"splits": ["validation"]}, CollectionError, no_split),
         (tree, {"jobs": -1}, XlarankError, "`jobs` is -1"),
+        (tree, {"max_configs": -1}, XlarankError, "`max_configs` is -1"),
+        (tree, {"seed": 2**31}, XlarankError, "`seed` is 2147483648; expected a whole number"),
         (empty, {}, DataRootError, "has no graph files"),
     ):
         with pytest.raises(kind, match=message):

@@ -16,7 +16,7 @@ from typer import CallbackParam, Option
 
 from xlarank.cli import console
 from xlarank.cli.console import list_lines, list_reasons, say, show_rows, write_json
-from xlarank.data.errors import WorkspaceError, XlarankError
+from xlarank.data.errors import WorkspaceError, XlarankError, reasons
 from xlarank.data.files import output_target, require_replaceable
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 
@@ -229,7 +229,7 @@ def build_changed(
 ) -> None:
     """Build rows again whose graph files have changed since, with their settings."""
     from xlarank.data.collection import choose_splits, find_data_root
-    from xlarank.features.store import changed_files, described, read_manifests, stored_collections
+    from xlarank.features.store import changed_files, read_manifests, stored_collections
 
     for collection in stored_collections(workspace):
         patterns = collections or [str(collection)]
@@ -238,7 +238,8 @@ def build_changed(
         manifests = read_manifests(workspace, collection, choose_splits(splits))
         for split, manifest in manifests.items():
             if changes := changed_files(collection, split, manifest):
-                older = f"the {split} rows of {collection} are older than {described(changes)}"
+                files = f"their files ({'; '.join(reasons(changes))})"
+                older = f"the {split} rows of {collection} are older than {files}"
                 list_lines("note", [f"{older}; building them again"])
                 console.current_run.broken |= build(
                     find_data_root(Path(manifest.data_root)),
