@@ -21,10 +21,6 @@ from xlarank.pipelines.programs.kinds import is_function
 
 #: Error of libtpu for operations that it has no code for without a TPU.
 _NO_CODE: Final = re.compile(r"Custom emitter .*not found")
-_REMEDIES: Final = {
-    "timeout": "compile a smaller program",
-    "crashed": "the compiler itself failed: try another `target` or version of libtpu",
-}
 
 
 def load_program(program: str, compiler: Compiler) -> Program:
@@ -66,7 +62,7 @@ def default_error(module: Message, default: Outcome, target: str) -> CompilerErr
     reason = default.message or "no operation has cycles"
     got = f"the compiler's default fails for {target} ({reason})"
     expected = "a program that compiles within the limit"
-    do = _REMEDIES.get(default.status, "check that it compiles in JAX; replace custom calls")
+    do = "check that it compiles in JAX; replace custom calls"
     nodes = [node for _, node in instructions(module) if node.opcode in ("gather", "scatter")]
     if nodes and _NO_CODE.search(reason):
         lines = sorted({"{}:{}".format(*source_line(module, node)) for node in nodes})

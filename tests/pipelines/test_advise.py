@@ -119,8 +119,8 @@ def compiler(monkeypatch):
     return compiler
 
 
-def run(compiler, out, program="mine:program", **settings):
-    result = advise(program, compiler, out=out, **settings)
+def run(compiler, out, **settings):
+    result = advise("mine:program", compiler, out=out, **settings)
     validate("advise", plain_values(result))
     return result
 
@@ -215,16 +215,6 @@ def test_a_measured_target_shows_its_measurement_alone(compiler, tmp_path, capsy
     assert f"measured on cpu: {result.speedup:.3f} times as fast" in printed
 
 
-def test_the_advice_of_another_program_is_never_overwritten(compiler, tmp_path):
-    for name in ("mine:program", "lib.mine:program", "mine:program"):
-        run(compiler, tmp_path, name, budget=1)
-    sources = {
-        path.name: json.loads(path.read_text())["source"].rpartition("/")[2]
-        for path in tmp_path.glob("*.json")
-    }
-    assert sources == {"mine.advice.json": "mine:program", "mine.2.advice.json": "lib.mine:program"}
-
-
 def test_the_hash_of_a_program_is_that_of_its_computations_without_source_lines():
     module = product_module()
     digest = program_hash(module)
@@ -236,15 +226,9 @@ def test_the_hash_of_a_program_is_that_of_its_computations_without_source_lines(
 
 
 def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
-    for status, message, error in (
-        ("timeout", "not done within 9 s", "smaller program"),
-        ("failed", "RESOURCE_EXHAUSTED: vmem", "compiles in JAX"),
-        ("failed", "X: Custom emitter for ffi not found", "ffi not found.*replace custom calls"),
-        ("crashed", "the compiler's process ended with signal 11", "the compiler itself failed"),
-    ):
-        compiler.broken = Outcome(status, message=message)
-        with pytest.raises(CompilerError, match=error):
-            run(compiler, tmp_path / error, budget=3)
+    compiler.broken = Outcome("failed", message="X: Custom emitter for ffi not found")
+    with pytest.raises(CompilerError, match=r"default fails.*ffi not found.*replace custom calls"):
+        run(compiler, tmp_path, budget=3)
 
 
 def test_a_function_that_is_no_program_is_named(monkeypatch):
@@ -257,9 +241,10 @@ def test_a_function_that_is_no_program_is_named(monkeypatch):
     module = SimpleNamespace(step=step, broken=broken, untupled=lambda: (abs, {"w": 1}))
     monkeypatch.setitem(sys.modules, "net", module)
     for name, message in (
-        ("step", r"step\(\) fails .TypeError: .*arguments: 'weights' and 'batch'"),
-        ("broken", r"broken\(\) fails .RuntimeError: no such file"),
-        ("untupled", r"returned \w+, dict; expected a callable and a tuple"),
+        ("step", r"net:step is no program .TypeError: .*arguments: 'weights' and 'batch'"),
+        ("broken", "RuntimeError: no such file.*wrap it"),
+        ("untupled", r"returned \w+, dict.*expected a function"),
+        ("absent", "AttributeError"),
     ):
         with pytest.raises(CompilerError, match=message):
             import_function(f"net:{name}")

@@ -166,7 +166,7 @@ def test_picked_elements_for_which_the_compiler_has_no_code_are_named(tmp_path):
 def test_invalid_programs_are_explained():
     with Compiler("tpu-v3") as compiler:
         for program, told in (
-            ("no_such_module:f", "cannot be imported .*ModuleNotFoundError"),
+            ("no_such_module:f", "is no program .*ModuleNotFoundError"),
             ("compiled_programs:shapeless", "cannot be traced .*TypeError.*'text'"),
             ("compiled_programs:unfit", "cannot be traced .*TypeError"),
             ("compiled_programs:placed", "without shardings.*without pasted code"),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import atomic_write, read_text, write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.pipelines.programs.advise import diagnosis
 from xlarank.pipelines.programs.advise.diagnosis import Diagnosis
 from xlarank.pipelines.programs.advise.search import LayoutSearch, Trial
@@ -73,13 +71,13 @@ class Advice:
 
     @property
     def net_text(self) -> str:
-        """Note on the net gain if inputs must be laid out anew in every call, as the search does
-        not count, which costs as much as the copies that it spares; else empty.
+        """Note on the net gain if inputs are laid out anew in every call; empty without them.
+
+        That costs as much as the copies that it spares, which the search does not count.
         """
-        inputs = [leaf for leaf in self.inputs if leaf.kind == "input" and not leaf.looped]
-        if not inputs or not self.diagnosis.cycles:
+        names = [leaf.name for leaf in self.inputs if leaf.kind == "input" and not leaf.looped]
+        if not names or not self.diagnosis.cycles:
             return ""
-        names = [leaf.name for leaf in inputs]
         copies = [copy for copy in self.diagnosis.relayouts if copy["tensor"] in names]
         cost = sum(copy["cycles"] for copy in copies) / self.diagnosis.cycles
         gain = 1 / (1 / self.speedup + cost)
@@ -122,7 +120,8 @@ def advise(
             if measured["low"] <= 1:
                 best = default
     advice = _advice(search, program, best, measured)
-    record, edited = _paths(out, advice)
+    record = out / f"{advice.program}.advice.json"
+    edited = out / f"{advice.program}.advised.pb"
     files = [str(record)]
     if best is default:
         edited.unlink(missing_ok=True)  # left by an earlier run
@@ -176,11 +175,9 @@ def _advice(
         elif chip.estimated:
             code_ns = chip.nanoseconds(read_estimate(compiled)[0])
     speedup = default.cycles / best.cycles
-    module_ns = chip.nanoseconds(best.cycles)
     if measured is not None and best is not default:
         speedup = measured["speedup"]
-    if not chip.estimated:
-        module_ns = round(default.cycles / speedup)
+    module_ns = chip.nanoseconds(best.cycles) if chip.estimated else round(default.cycles / speedup)
     outcomes = [trial.outcome for trial in search.trials]
     return Advice(
         program=program.name,
@@ -203,18 +200,3 @@ def _advice(
         files=[],
         measured=measured,
     )
-
-
-def _paths(out: Path, advice: Advice) -> tuple[Path, Path]:
-    """Return the paths of the record and of the edited module; files of another program of the same
-    name are left alone.
-    """
-    for number in count(1):
-        name = advice.program if number == 1 else f"{advice.program}.{number}"
-        record = out / f"{name}.advice.json"
-        source = ""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            source = json.loads(read_text(record))["source"]
-        if source == advice.source or not record.exists():
-            break
-    return record, out / f"{name}.advised.pb"

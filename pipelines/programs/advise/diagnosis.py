@@ -145,11 +145,8 @@ def operation_lines(changes: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     if changes:
         lines.append("# from jax.experimental.layout import Layout, with_layout_constraint")
-    gradients = 0
-    for change in changes:
-        if "transpose(" in change["source"]:
-            gradients += 1
-            continue
+    own = [change for change in changes if "transpose(" not in change["source"]]
+    for change in own:
         location = f"{change['file']}:{change['line']}" if change["file"] else change["name"]
         value = f"{change['opcode']} {change['shape']}"
         lines.append(_comment(", ".join(filter(None, (location, value, change["source"])))))
@@ -157,7 +154,7 @@ def operation_lines(changes: Sequence[Mapping[str, Any]]) -> list[str]:
             lines.append(_comment(f"  {code}"))
         order = f"Layout(major_to_minor={change['minor_to_major'][::-1]})"
         lines.append(f"#   with_layout_constraint(value of the {change['opcode']}, {order})")
-    if gradients:
+    if gradients := len(changes) - len(own):
         operations = counted(gradients, "operation")
         why = "JAX gives the gradient of a constrained value the same layout"
         lines.append(f"# {operations} of gradients, which have no value in the source: {why}")

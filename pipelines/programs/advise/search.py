@@ -192,8 +192,7 @@ class LayoutSearch:
         return all(inputs[at] == outputs[output_at] for at, output_at in self.ties.items())
 
     def _tie(self, trial: Trial) -> Iterator[Layouts]:
-        """Yield layouts in which tied inputs and outputs both have the compiled layout of the
-        input, and of the output.
+        """Yield layouts whose ties have the compiled layout of the input, then of the output.
 
         All orders are set: if one is left to the compiler, it changes the orders of other outputs.
         """

@@ -124,21 +124,12 @@ def import_function(name: str) -> tuple[Any, Any]:
     sys.path.insert(0, os.getcwd())
     try:
         make = getattr(importlib.import_module(module), function)
+        step, arguments = make()
+        if not callable(step) or not isinstance(arguments, tuple | list):
+            raise TypeError(f"it returned {type(step).__name__}, {type(arguments).__name__}")
     except Exception as error:  # a module may raise anything
-        got = f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})"
-        do = "check both names, and that python can import the module"
-        expected = "module:function, importable from the current folder"
+        got = f"{name} is no program ({type(error).__name__}: {first_line(error)})"
+        expected = "a function, importable from here, that returns a callable and its arguments"
+        do = "wrap it: def program(): return step, (weights, batch)"
         raise CompilerError(got, expected=expected, do=do) from error
-    expected = "a function without arguments that returns a callable and its arguments"
-    do = "wrap it: def program(): return step, (weights, batch)"
-    try:
-        program = make()
-    except Exception as error:  # any error of the program
-        got = f"{name}() fails ({type(error).__name__}: {first_line(error)})"
-        raise CompilerError(got, expected=expected, do=do) from error
-    parts = program if isinstance(program, tuple) else (program,)
-    if len(parts) != 2 or not callable(parts[0]) or not isinstance(parts[1], tuple | list):
-        got = f"{name} returned {', '.join(type(part).__name__ for part in parts)}"
-        expected = "a callable and a tuple of arguments, arrays or jax.ShapeDtypeStruct"
-        raise CompilerError(got, expected=expected, do=do)
-    return parts[0], tuple(parts[1])
+    return step, tuple(arguments)
