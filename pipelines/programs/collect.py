@@ -90,8 +90,9 @@ def collect(
 def _compile(
     compiler: Compiler, journal: Journal, program: Program, rows: NDArray[np.int8]
 ) -> list[Outcome]:
-    """Return the outcome of each configuration, the compiler's default first, which must compile.
-    Configurations in the journal are not compiled again.
+    """Return the outcome of each configuration that is not in the journal, and of those that are.
+
+    Raises `CompilerError` if the compiler's default, the first one, does not compile.
     """
     rows_by_key = {hashlib.sha256(row.tobytes()).hexdigest()[:16]: row for row in rows}
     keys = list(rows_by_key)
@@ -216,11 +217,10 @@ def _require_same(settings: Mapping[str, Any], stored: Mapping[str, Any], got: s
 
 
 class Journal(AbstractContextManager["Journal", None]):
-    """Append-only file of outcomes by configuration and rounds of measurements, from which an
-    interrupted run resumes; a context manager.
+    """File of outcomes and rounds, from which an interrupted run resumes; a context manager.
 
-    An incomplete last line is dropped. Raises `CompilerError` if the file has other ``settings``,
-    `WorkspaceError` if it is unusable.
+    Lines are appended; an incomplete last line is dropped. Raises `CompilerError` if the file has
+    other ``settings``, `WorkspaceError` if it is unusable.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:

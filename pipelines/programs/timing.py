@@ -38,10 +38,10 @@ def time_programs(
     known: Sequence[Round] = (),
     keep: Callable[[Round], None] = lambda times: None,
 ) -> Timings:
-    """Run programs on inputs of ``plain`` until the order of the five fastest is settled or
-    ``minutes`` are over, loading not counted.
+    """Run programs on inputs of ``plain`` until the order of the five fastest is settled.
 
-    ``known`` rounds of exactly these programs count; ``keep`` receives the new ones.
+    They end after ``minutes``, too, loading not counted. ``known`` rounds of exactly these programs
+    count; ``keep`` receives the new ones.
     """
     rounds = [times for times in known if times.keys() == programs.keys()]
     if _settled(rounds, min_rounds):
@@ -115,8 +115,7 @@ class Timings:
 
 
 def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of the fastest sixth of the rounds, at least one: ``(programs, rounds) ->
-    (programs,)``.
+    """Return the mean of the fastest sixth of the rounds, ``(programs, rounds) -> (programs,)``.
 
     >>> fastest(np.array([[3.0, 1.0, 2.0, 9.0, 9.0, 9.0, 1.5, 9.0, 9.0, 9.0, 9.0, 9.0]]))
     array([1.25])

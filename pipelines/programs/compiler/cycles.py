@@ -159,9 +159,7 @@ def _read_computations(text: str) -> tuple[str, Computations]:
 
 
 def _estimate_run(name: str, computations: Computations) -> tuple[int, int, Counter[str]]:
-    """Return the cycles of one run of a computation, calls included, the number of loops counted
-    once, and the runs of the computations that it counts.
-    """
+    """Return the cycles of a computation, its loops counted once, and the runs of computations."""
     cycles = 0
     unknown = 0
     runs = Counter({name: 1})

@@ -19,8 +19,8 @@ from xlarank.pipelines.programs.compiler.xla import Xla, first_line
 
 #: Maximum relative difference of outputs: another layout sums in another order.
 TOLERANCE: Final = 2e-2
-#: File with an event in each line of JSON: ``["attempt", program]`` before a program is loaded or
-#: first run, which may end the process, ``["loaded", program]`` and ``["round", seconds]``.
+#: File with an event in each line of JSON: ``["attempt", program]`` before a program is loaded, and
+#: again before it is first run, each of which may end the process, and ``["round", seconds]``.
 EVENTS_FILE: Final = "events"
 _MAX_ROUNDS: Final = 1000
 #: A compiled program as a function of a list of arrays, and arrays laid out for it.
@@ -89,7 +89,6 @@ def measure(
     for name in programs:
         with _attempt(folder, name, problems, limit):
             loaded[name] = _load(xla, programs[name], inputs, laid_out)
-        _write_event(folder, "loaded", name)
     first = next(iter(programs))
     reference = None
     for name in [first, *loaded] if first in loaded else []:
@@ -118,9 +117,7 @@ def _write_event(folder: Path, event: str, value: object) -> None:
 
 @contextmanager
 def _attempt(folder: Path, name: str, problems: dict[str, str], limit: float) -> Iterator[None]:
-    """Name the program that may end the process, by an alarm after ``limit`` seconds at the latest;
-    add the reason to ``problems`` if it raises an error.
-    """
+    """Record an error in ``problems``, and end the process after ``limit`` seconds."""
     _write_event(folder, "attempt", name)
     # without a handler: nothing else ends a loop on the device
     signal.setitimer(signal.ITIMER_REAL, limit)

@@ -24,7 +24,7 @@ from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.compiler import functions, measuring, xla
 from xlarank.pipelines.programs.compiler.chips import chip_named, device_chip
 from xlarank.pipelines.programs.compiler.xla import Outcome, fingerprint
-from xlarank.pipelines.support.progress import Step, no_step
+from xlarank.pipelines.support.progress import Step
 
 #: Not run by ``-m``: pickled objects must name the module, not ``__main__``.
 _SERVICE: Final = "from xlarank.pipelines.programs.compiler.xla import main; main()"
@@ -122,8 +122,9 @@ class Compiler(AbstractContextManager["Compiler", None]):
     def compile(
         self, modules: Iterable[Message], *, keep: bool = False
     ) -> Iterator[tuple[int, Outcome]]:
-        """Yield position and outcome of every module in order of completion; ``keep`` requests
-        compiled texts. No code is generated for a program that was compiled before.
+        """Yield position and outcome of every module in order of completion.
+
+        ``keep`` requests compiled texts. No code is generated for known optimised modules.
         """
         waiting = enumerate(modules)
         running = list[_Job]()
@@ -183,20 +184,13 @@ class Compiler(AbstractContextManager["Compiler", None]):
         return cast(str | Outcome, self.ask(work, self.limit))
 
     def measure(
-        self,
-        plain: Message,
-        programs: Mapping[str, Message],
-        *,
-        seed: int,
-        done: int = 0,
-        step: Step = no_step,
+        self, plain: Message, programs: Mapping[str, Message], *, seed: int, done: int, step: Step
     ) -> Generator[dict[str, float | str], None, None]:
-        """Yield rounds: every program's seconds on the device, or the reason for failure
-        (`measuring.measure`). ``step`` is called for every program that is loaded.
+        """Yield rounds: every program's seconds on the device, or the reason for failure.
 
-        If a program ends the process or reaches the limit when it is loaded or first run, every
-        round holds the reason. Raises `CompilerError` if the first program cannot be run, or the
-        process ends later.
+        `measuring.measure` runs them; ``step`` is called for every program that it loads. If one
+        ends the process or reaches the limit when it is loaded or first run, every round holds the
+        reason. Raises `CompilerError` if the first cannot be run, or the process ends later.
         """
         work = partial(
             measuring.measure,
@@ -208,16 +202,16 @@ class Compiler(AbstractContextManager["Compiler", None]):
         )
         job = self._start(work, float("inf"))
         attempted = ""
-        loaded = 0
+        loads = 0
         try:
             for event, value in self._events(job):
                 if event == "round":
                     yield value
-                elif event == "attempt":
-                    attempted = value
-                else:
-                    loaded += 1
-                    step(f"{loaded} of {len(programs)} programs loaded")
+                    continue
+                attempted = value
+                if loads < len(programs):
+                    loads += 1
+                    step(f"loading program {loads} of {len(programs)}")
             answer = job.answer()
         finally:
             self._end(job)
@@ -225,7 +219,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise answer
         if attempted in [*programs][1:]:
             remaining = {name: program for name, program in programs.items() if name != attempted}
-            step(f"left out: {answer.message}", more=loaded)  # the others are loaded again
+            step(f"left out: {answer.message}", more=loads)  # the others are loaded again
             for seconds in self.measure(plain, remaining, seed=seed, done=done, step=step):
                 yield seconds | {attempted: answer.message}
         elif isinstance(answer, Outcome):

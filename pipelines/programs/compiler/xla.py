@@ -186,8 +186,9 @@ class Xla:
     def compile(
         self, module: bytes, options: dict[str, Any] | None = None, device: Any = None
     ) -> Any:
-        """Return the executable of a serialized HLO module, with the entry layouts that its modes
-        request; ``device`` is another one of this machine.
+        """Return the executable of a serialized HLO module with the entry layouts of its modes.
+
+        ``device`` is another one of this machine.
         """
         from jax._src.interpreters import mlir
         from jax._src.lib import xla_client
