@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, product
@@ -114,8 +114,7 @@ def build_features(
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     discovered = discover(data_root.npz)
-    with workspace_lock(workspace):
-        require_one_root(data_root, workspace, discovered)
+    require_one_root(data_root, workspace, discovered)
     wanted = choose_splits(splits)
     started = time.monotonic()
     work: list[PartJob] = []
@@ -130,15 +129,13 @@ def build_features(
     with workspace_lock(workspace):
         # another command may have changed the root meanwhile
         require_one_root(data_root, workspace, discovered)
-        splits_built = _write_manifests(data_root, workspace, work, built)
+        splits_built = _write_manifests(data_root, workspace, built)
         removed = _remove_splits_without_files(workspace, collections, wanted, discovered)
     return BuildReport(splits_built, removed, time.monotonic() - started)
 
 
-def _run(
-    work: list[PartJob], jobs: int, scheduler: str | None
-) -> dict[tuple[GraphFile, ...], PartJob]:
-    """Return the jobs with their results, by files."""
+def _run(work: list[PartJob], jobs: int, scheduler: str | None) -> list[PartJob]:
+    """Return the jobs with their results."""
     built = {}
     files = sum(len(job.files) for job in work)
     results = _results(work, jobs, scheduler)
@@ -147,7 +144,7 @@ def _run(
             built[job.files] = job
             for file in job.files:
                 step(f"{file.collection} {file.split} {file.name}")
-    return built
+    return [built[job.files] for job in work]
 
 
 def _results(work: list[PartJob], jobs: int, scheduler: str | None) -> Results:
@@ -166,17 +163,12 @@ def _results(work: list[PartJob], jobs: int, scheduler: str | None) -> Results:
     elif workers > 1:
         yield from _build_in_processes(missing, workers)
     else:
-        yield from _build_here(missing)
-
-
-def _build_here(work: list[PartJob]) -> Results:
-    """Build the jobs one after the other and yield them."""
-    for job in work:
-        try:
-            job.build()
-        except Exception as error:
-            job.fail(error)
-        yield job
+        for job in missing:
+            try:
+                job.build()
+            except Exception as error:
+                job.fail(error)
+            yield job
 
 
 def _build_in_processes(work: list[PartJob], workers: int) -> Results:
@@ -258,32 +250,29 @@ def _build_parallel(
 
 
 def _write_manifests(
-    data_root: DataRoot,
-    workspace: Workspace,
-    work: list[PartJob],
-    built: dict[tuple[GraphFile, ...], PartJob],
+    data_root: DataRoot, workspace: Workspace, built: list[PartJob]
 ) -> list[dict[str, Any]]:
     """Write the manifest of each split; return its record in the report."""
     records = []
-    for (collection, split), members in groupby(work, key=lambda job: (job.collection, job.split)):
+    for (collection, split), members in groupby(built, key=lambda job: (job.collection, job.split)):
         jobs = [*members]
-        recipe = jobs[0].recipe
-        done = [built[job.files] for job in jobs]
         stored: dict[str, StoredGraph] = {}
         broken: dict[str, str] = {}
-        for job in done:
+        sources: dict[str, Source] = {}
+        for job in jobs:
             stored |= job.stored
             broken |= job.broken
+            sources |= job.sources
         manifest = Manifest(
-            recipe,
+            jobs[0].recipe,
             str(data_root.path.resolve()),
             graph_columns(collection.kind),
             config_columns(collection.kind),
             stored,
             broken,
-            _sources(jobs),
+            sources,
         )
-        kept = sum(job.kept for job in done)
+        kept = sum(job.kept for job in jobs)
         record = {
             "collection": str(collection),
             "split": split,
@@ -302,16 +291,6 @@ def _write_manifests(
             continue
         write_manifest(workspace, collection, split, manifest)
     return records
-
-
-def _sources(jobs: Sequence[PartJob]) -> dict[str, Source]:
-    """Return the identities of all files, as far as these can be read."""
-    sources = {}
-    for job in jobs:
-        for file in job.files:
-            with suppress(OSError):
-                sources[file.name] = job.sources.get(file.name) or Source.of(file.path)
-    return sources
 
 
 def _remove_splits_without_files(

@@ -31,7 +31,7 @@ class PartJob:
     """Graph files of a split whose rows share a stored file.
 
     Attributes:
-        sources: identities of the client's files, by name.
+        sources: identities of the client's files, by name, as far as they can be read.
         stored: entries in the manifest, by name.
         broken: reasons why files have no rows, by name.
         kept: number of graphs whose rows were stored and current.
@@ -68,8 +68,9 @@ class PartJob:
 
     def find_stored(self) -> bool:
         """Find stored rows; return whether they are of these files, and nothing is to be built."""
-        stored = store.stored_graphs(self.rows, self.recipe) if self.sources else {}
-        if {name: entry.source for name, entry in stored.items()} != self.sources:
+        sources = {name: self.sources[name] for name in self.sources.keys() - self.broken}
+        stored = store.stored_graphs(self.rows, self.recipe) if sources else {}
+        if {name: entry.source for name, entry in stored.items()} != sources:
             return False
         self.stored = stored
         self.kept = len(stored)
@@ -104,15 +105,16 @@ class PartJob:
 
 def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) -> list[PartJob]:
     """Return the jobs of a split: parts of consecutive files, then one of unreadable files."""
-    parts = list[dict[GraphFile, Source]]()
+    parts = list[list[GraphFile]]()
+    sources: dict[str, Source] = {}
     broken: dict[GraphFile, str] = {}
     total = 0
     for file in files:
         try:
+            sources[file.name] = Source.of(file.path)
             require_safe_name(file.name)
             workspace.features(file.collection, file.split)
             stored_configs = config_count(file.path, file.collection.kind)
-            source = Source.of(file.path)
         except XlarankError as error:
             broken[file] = str(error)
             continue
@@ -122,16 +124,16 @@ def part_jobs(files: Sequence[GraphFile], workspace: Workspace, recipe: Recipe) 
         configs = min(stored_configs, recipe.max_configs or stored_configs)
         total += configs
         if not parts or total > _PART_CONFIGS or len(parts[-1]) == _PART_GRAPHS:
-            parts.append({})
+            parts.append([])
             total = configs
-        parts[-1][file] = source
+        parts[-1].append(file)
+    if broken:
+        parts.append([*broken])
     jobs = []
     for number, members in enumerate(parts):
-        sources = {file.name: source for file, source in members.items()}
-        jobs.append(PartJob(tuple(members), number, workspace, recipe, sources))
-    if broken:
-        reasons = {file.name: reason for file, reason in broken.items()}
-        jobs.append(PartJob(tuple(broken), len(parts), workspace, recipe, broken=reasons))
+        known = {file.name: sources[file.name] for file in members if file.name in sources}
+        reasons = {file.name: broken[file] for file in members if file in broken}
+        jobs.append(PartJob(tuple(members), number, workspace, recipe, known, broken=reasons))
     return jobs
 
 
