@@ -34,32 +34,26 @@ _MEMORY = (
 )
 _INTERRUPTED = b"error: interrupted; no file is left half-written, run the same command again\n"
 
-
 #: Examples of commands, for their help.
 _EXAMPLES: Final = """\
 info --data-root ~/data/tpugraphs -c 'layout:*'
 info GRAPH.npz
-build-features
 build-features --data-root ~/data/tpugraphs --max-configs 1000
 explain-feature padding__output_waste__mean
 explain-feature '*'
 tune --trials 200
 tune --trials 20 -c tile:xla --model ranknet
 train --seeds 5
-evaluate
 evaluate --official-indices eval_indices --json scores.json
 cross-validate --model lambdarank --model ranknet
 cross-validate --by family -c tile:xla
 rank net__a.npz --target tpugraphs
 rank step.hlo.pb --target tpu-v4 --check 3
 rank own/npz/tile/tpu-estimate/train --csv orders.csv
-submit --out submission.csv
 submit --data-root ~/data/tpugraphs --model-from shipped
 check-submission submission.csv
-check-submission submission.csv --data-root ~/data/tpugraphs
 explain net__a.npz --against default
 explain net__a.npz --config 17 --against 3
-report
 report --out report.html -c tile:cpu
 import-hlo step.hlo.pb --out own
 import-hlo dump --out own --target tpu-v4
@@ -68,7 +62,6 @@ collect --program step.hlo.pb --target cpu --minutes 20 --out own
 advise mynet:program --budget 1
 advise step.hlo.pb --budget 20 --minutes 30 --out advice
 demo
-demo --workspace work/demo
 """
 #: Next command. ``{kept}`` stands for what the finished command recorded, the other words for its
 #: options; if it recorded nothing, no command is shown.
@@ -99,9 +92,7 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, demo):
 
 
 def _say_next(result: object, **values: object) -> None:
-    """Print the next command after one that succeeded; exit with code 1 if it built features and
-    files were broken.
-    """
+    """Print the next command, unless files were broken when features were built first."""
     console.finish(console.current_run.broken)
     with suppress(KeyError):  # nothing follows, or nothing was recorded
         then = NEXT[console.current_run.command].format_map(console.current_run.words)
@@ -172,10 +163,8 @@ def main() -> None:
         if _received:  # libraries may turn the interruption into another error
             sys.stdout.flush()
             _leave(_received[0])
-        if any(
-            isinstance(cause, MemoryError) for cause in _causes(error)
-        ):  # perhaps too little is left for the console
-            os.write(2, _MEMORY)
+        if any(isinstance(cause, MemoryError) for cause in _causes(error)):
+            os.write(2, _MEMORY)  # perhaps too little is left for the console
             sys.exit(1)
         if (user_error := _user_error(error)) is None:
             raise
@@ -208,12 +197,10 @@ def _leave(number: int) -> NoReturn:
 
 
 def _require_streams() -> None:
-    """Escape characters that the terminal lacks; raise `XlarankError` if standard output is closed,
-    as the next opened file would receive the output.
-    """
+    """Escape characters that the terminal lacks; refuse a closed standard output."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")
-    if sys.stdout is None:
+    if sys.stdout is None:  # the next opened file would receive the output
         do = "send it to /dev/null if you do not need it"
         raise XlarankError("standard output is closed", do=do)
     for stream in (sys.stdout, sys.stderr):

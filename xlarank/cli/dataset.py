@@ -143,7 +143,7 @@ def build_features(
         Option(metavar="NAME", help="train, valid or test; repeatable. Default: all."),
     ] = None,
     max_configs: Annotated[int, Option(min=0, help="Configurations of a train graph; 0: all.")] = 0,
-    jobs: options.Jobs = 0,
+    jobs: Annotated[int, Option(min=0, help="Processes; 0: by cores and sizes.")] = 0,
     scheduler: Annotated[
         str | None, Option(help="host:port of a Dask scheduler (extra: dask).")
     ] = None,

@@ -28,7 +28,7 @@ def spread(score: dict[str, Any] | None) -> str:
 
 @app.command()
 def tune(
-    trials: options.Trials = 50,
+    trials: Annotated[int, Option(min=1, help="Trials of each study, earlier ones included.")] = 50,
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
@@ -40,7 +40,7 @@ def tune(
             "another SQLAlchemy URL. Default: SQLite in the workspace."
         ),
     ] = None,
-    timeout: options.Timeout = None,
+    timeout: Annotated[float | None, Option(min=0, help="Maximum seconds, for all.")] = None,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
@@ -110,7 +110,7 @@ def train(
         ),
     ] = None,
     model: options.Model = "lambdarank",
-    seeds: options.Seeds = 3,
+    seeds: Annotated[int, Option(min=1, help="Number of boosters that are averaged.")] = 3,
     with_valid: Annotated[
         bool, Option("--with-valid", help="Train on the valid split, too.")
     ] = False,

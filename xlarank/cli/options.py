@@ -1,6 +1,4 @@
-"""Options of several commands; the data root and the workspace that they name, whose features are
-built if it lacks them.
-"""
+"""Options of several commands, and the data root and built workspace that they name."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def graph_out(param: CallbackParam, path: Path | None) -> Path | None:
 
 
 def require_separate_files(params: Iterable[Any], given: Mapping[str, Any]) -> None:
-    """Raise `WorkspaceError` if an output of a command is one of its inputs or another output;
-    ``given`` has the values of the parameters by name.
-    """
+    """Raise `WorkspaceError` if an output of a command is one of its inputs or another output."""
     named: dict[str, str] = {}
     for param in sorted(params, key=lambda param: param.name in WRITTEN):  # inputs first
         is_written = param.name in WRITTEN
@@ -151,10 +147,6 @@ Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
 Seed = Annotated[int, Option(min=0, help="Seed of all random numbers.")]
 Threads = Annotated[int, Option(min=-1, help="Threads for training; 0 or -1: all cores.")]
 Rounds = Annotated[int, Option(min=1, help="Most boosting rounds; folds choose.")]
-Seeds = Annotated[int, Option(min=1, help="Number of boosters whose scores are averaged.")]
-Trials = Annotated[int, Option(min=1, help="Trials of each study, earlier ones included.")]
-Jobs = Annotated[int, Option(min=0, help="Processes; 0: by cores and sizes.")]
-Timeout = Annotated[float | None, Option(min=0, help="Maximum seconds, for all collections.")]
 
 
 def moved_to_front(arguments: Sequence[str]) -> list[str]:
@@ -170,14 +162,14 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
 
 def data_root_of(path: Path | None, workspace: Workspace | None = None) -> DataRoot:
     """Find the data root and print it: the named one, else that of the workspace, if any."""
-    from xlarank.data.collection import find_data_root
+    from xlarank.data.collection import SAMPLE, find_data_root
     from xlarank.features.store import stored_roots
 
     stored = stored_roots(workspace) if workspace is not None and path is None else set()
     root = find_data_root(Path(min(stored)) if stored else path)
     if workspace is not None and stored:
         root = replace(root, why=f"of the workspace {workspace.root}")
-    say(f"data: {root.path} ({root.why})", "dim")
+    say(f"data: {root.path} ({root.why})", "yellow" if root.path == SAMPLE else "dim")
     return root
 
 
@@ -197,13 +189,11 @@ def built_workspace(
     *,
     splits: Sequence[str] = (),
 ) -> Workspace:
-    """Return the workspace, after building features of the named collections that it lacks, and
-    features of ``splits`` (default: all) whose graph files have changed.
+    """Return the workspace, after building features that it lacks or whose files have changed.
 
     If it has none of the data root, all collections are built unless some are named. Stored
-    features keep the settings they were built with.
+    features keep the settings they were built with. ``splits`` (default: all) are looked at.
     """
-    from xlarank.data.collection import SAMPLE
     from xlarank.features.store import stored_collections, stored_roots
 
     work = Workspace(workspace)
@@ -216,9 +206,6 @@ def built_workspace(
             named = missing or list(collections or ())
             names = ", ".join(named) or "all collections"
             say(f"building features of {names} of {root.path}, which {workspace} lacks")
-            if data_root is None and root.path == SAMPLE:
-                note = "no data root was given: these results are for the embedded sample"
-                list_lines("note", [note])
             console.current_run.broken = build(root, work, collections=named)
     build_changed(work, collections, splits)
     return work
@@ -254,9 +241,7 @@ def build_changed(
 def build(
     root: DataRoot, workspace: Workspace, json_file: Path | None = None, **settings: Any
 ) -> dict[str, str]:
-    """Build features with settings of `build_features` and print the result; return the broken
-    files with their reasons.
-    """
+    """Build features with settings of `build_features`; return broken files with their reasons."""
     from xlarank.pipelines.build_features import build_features as run
 
     report = run(root, workspace, **settings)

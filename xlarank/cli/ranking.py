@@ -212,7 +212,7 @@ def submit(
     json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission of all test graphs; nothing has to be trained before."""
-    from xlarank.data.collection import SAMPLE, refuse_sample_on_kaggle
+    from xlarank.data.collection import refuse_sample_on_kaggle
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import submit as run
     from xlarank.pipelines.support.score_files import Scores
@@ -221,8 +221,6 @@ def submit(
     stored = sorted(stored_roots(work))
     root = options.data_root_of(data_root) if data_root is not None or not stored else None
     refuse_sample_on_kaggle([root.path] if root is not None else map(Path, stored))
-    if data_root is None and root is not None and root.path == SAMPLE:
-        list_lines("note", ["no data root was given: this submission is for the embedded sample"])
     options.build_changed(work, collection, ["test"])
     report = run(
         work,
@@ -240,7 +238,6 @@ def submit(
         causes = reasons(
             {name: why for name, why in report.left_out.items() if report.covers(name)}
         )
-        causes += [counted(len(report.broken), "broken file")] if report.broken else []
         unranked = f"{report.unranked} of {len(report.ranked)} test graphs"
         error_line(f"{unranked} are in the order of their files ({'; '.join(causes)})")
         raise Exit(1)
