@@ -215,14 +215,14 @@ def _row(collection: Collection, paths: Sequence[Path], work: Path) -> list[Cell
                 score = (blend_default(part, score) if plan.fallback else score)[part.group]
                 metrics = graph_metrics(collection.kind, score, part.cost, part.group)
                 peers[at][part.name] = metrics["score"]
-    gap, error = paired_difference(trees, peers[0])
+    gap = paired_difference(trees, peers[0])
     return [
         str(collection),
         len(trees),
         _spread(peers[0]),
         ", ".join(f"{_spread(peer)[0]:.3f}" for peer in peers[1:]),
         _spread(trees),
-        f"{gap:+.3f} ± {error:.3f}",
+        f"{gap.mean:+.3f} ± {gap.error:.3f}",
         round(seconds[0]),
         round(tree_seconds),
     ]

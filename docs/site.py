@@ -101,7 +101,7 @@ def rankers_page() -> str:
 
 
 def _default(spec: ParamSpec) -> str:
-    if spec.complete is not None:
+    if spec.check is None:
         return "those of the members"
     tile = spec.default_for("tile")
     return f"`{spec.default}`" if tile == spec.default else f"`{spec.default}`, tiles `{tile}`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -141,10 +141,6 @@ class GraphRows:
     def rankable(self) -> bool:
         """Whether there are at least two distinct configurations, of different cost if measured."""
         return is_rankable(self.row_cost)
-
-    def unseen_kinds(self, seen: Collection[str]) -> tuple[str, ...]:
-        """Return the `kinds` that are not in ``seen``."""
-        return tuple(kind for kind in self.kinds if kind not in seen)
 
     def measured(self) -> GraphRows:
         """Return the rows that have a measured configuration."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,22 +27,17 @@ KERNEL_FAMILY: Final = "kernel-family"
 FALLBACK: Final = "weight 0.5 on the compiler's default"
 
 
-def default_ranks(rows: GraphRows) -> Floats | None:
-    """Return ``(rows,)`` ranks, 0 for the compiler's default, the first configuration of a tile
-    file, and 1 for the rest; None without that default.
+def blend_default(rows: GraphRows, scores: Floats) -> Floats:
+    """Return ``(rows,)`` means of the ranks of scores and of a ranking by the compiler's default.
+
+    The default, the first configuration of a tile file, has rank 0 and all others have rank 1.
+    Without it, return ``scores``.
     """
     first = np.flatnonzero(rows.ids == 0)
     if not len(first):
-        return None
-    return np.asarray(np.arange(len(rows)) != rows.group[first[0]], np.float64)
-
-
-def blend_default(rows: GraphRows, scores: Floats) -> Floats:
-    """Return ``(rows,)`` means of the ranks of scores and of `default_ranks`, which put the default
-    first; ``scores`` themselves if the graph lacks it.
-    """
-    default = default_ranks(rows)
-    return scores if default is None else (mean_rank(scores) + default) / 2
+        return scores
+    is_other = np.arange(len(rows)) != rows.group[first[0]]
+    return np.asarray((mean_rank(scores) + is_other) / 2)
 
 
 @dataclass(frozen=True)
@@ -97,25 +93,16 @@ class ModelCard:
     @property
     def known_graphs(self) -> set[str]:
         """Names of all training graphs from any collection."""
-        names = set[str]()
-        for graphs in (*self.trained_on.values(), *self.also_from.values()):
-            names.update(graphs)
-        return names
+        return {*chain(*self.trained_on.values(), *self.also_from.values())}
 
-    def needs_fallback(self, rows: GraphRows) -> bool:
-        """Return whether a graph may be of an unseen kernel family and has the compiler's default.
+    def fallback_note(self, rows: GraphRows) -> str:
+        """Describe the fallback that scores of a graph contain; empty if they contain none.
 
         A training graph is never unseen, although ``kinds`` lacks its family if it is ambiguous.
         """
-        if not (self.fallback and rows.unseen_kinds(self.kinds)) or rows.name in self.known_graphs:
-            return False
-        return default_ranks(rows) is not None
-
-    def fallback_note(self, rows: GraphRows) -> str:
-        """Describe the fallback that scores of a graph contain; empty if they contain none."""
-        if not self.needs_fallback(rows):
+        unseen = " or ".join(kind for kind in rows.kinds if kind not in self.kinds)
+        if not (self.fallback and unseen and 0 in rows.ids) or rows.name in self.known_graphs:
             return ""
-        unseen = " or ".join(rows.unseen_kinds(self.kinds))
         family = f"unseen kernel family ({unseen})"
         if len(rows.kinds) > 1:
             family = f"perhaps an unseen kernel family ({unseen})"

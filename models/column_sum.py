@@ -23,9 +23,7 @@ class ColumnSum:
 
     @classmethod
     def find(cls, columns: Sequence[str], weight: float, target: Target, kind: Kind) -> Self | None:
-        """Return the target's estimate; None if it has none, the weight is 0 or a column is
-        missing.
-        """
+        """Return the target's estimate; None without it or a weight, or if a column is missing."""
         names = target.estimate.get(kind, ())
         return cls(names, weight) if weight and names and {*names} <= {*columns} else None
 

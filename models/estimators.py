@@ -43,14 +43,12 @@ class EstimatorBooster:
     ) -> LightGBMBooster | XGBoostBooster | EstimatorBooster:
         """Fit on the columns ``used`` and at most `MAX_GROUP` rows of each graph."""
         data = dataset.data
-        rows = []
-        labels = []
-        for group in range(data.groups):
-            rows.append(data.group_matrix(group, slice(MAX_GROUP), used))
-            labels.append(dataset.label[data.rows_of(group)][:MAX_GROUP])
+        kept = slice(MAX_GROUP)
+        rows = [data.group_matrix(group, kept, used) for group in range(data.groups)]
+        label = np.concatenate([label[kept] for label in data.split(dataset.label)])
         fitted = deepcopy(self.estimator)
-        label = np.concatenate(labels).astype(np.int64)
-        fitted.fit(np.concatenate(rows), label, group=np.array([len(part) for part in rows]))
+        sizes = np.array([len(part) for part in rows])
+        fitted.fit(np.concatenate(rows), label.astype(np.int64), group=sizes)
         if name_of(fitted) == _LIGHTGBM:
             return LightGBMBooster(fitted.booster_, settings.threads)
         if name_of(fitted) == _XGBOOST:
@@ -95,12 +93,9 @@ def loss_of(estimator: Any) -> Loss:
 
 
 def name_of(estimator: Any) -> str:
-    """Return the name of an estimator's class; raise `ParameterError` for anything without ``fit``
-    and ``predict``.
-    """
-    if isinstance(estimator, type) or not (
-        callable(getattr(estimator, "fit", None)) and callable(getattr(estimator, "predict", None))
-    ):
+    """Return an estimator's class; raise `ParameterError` without ``fit`` and ``predict``."""
+    methods = [getattr(estimator, name, None) for name in ("fit", "predict")]
+    if isinstance(estimator, type) or not all(map(callable, methods)):
         expected = "an object with fit(X, y, group=) and predict(X)"
         raise ParameterError(f"estimator is {estimator!r}", expected=expected)
     return type(estimator).__name__

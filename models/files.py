@@ -23,11 +23,9 @@ _PREFIX = "members-"
 
 
 def write_model(folder: Path, members: Sequence[Member], card: ModelCard) -> ModelCard:
-    """Write members into a new folder, then the card, with their checksums and the versions of
-    libraries; return the card. Members of an earlier model are removed last.
+    """Write a model in place of an earlier one: members, then their card, which is returned.
 
-    Raises `WorkspaceError`, and `ModelError` before an earlier model is replaced if this one could
-    not be read back.
+    Raises `WorkspaceError`, and `ModelError` if the members could not be read back.
     """
     new_folder = folder / f"{_PREFIX}{secrets.token_hex(4)}"
     try:

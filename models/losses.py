@@ -98,9 +98,7 @@ def lambdarank(member: Member, data: TrainingData, settings: FitSettings) -> Dat
 
 
 def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
-    """Return the objective of RankNet; pairs are resampled each round, so graphs may have any
-    size.
-    """
+    """Return RankNet's objective on pairs drawn in each round; graphs may have any size."""
     params = member.params
     weight = objectives.row_weights(data.indptr, params["graph_weight"])
     gradients = partial(
@@ -117,9 +115,7 @@ def ranknet(member: Member, data: TrainingData, settings: FitSettings) -> Datase
 
 
 def pairwise(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
-    """Return labels and objective of XGBoost's ``rank:pairwise``; pairs are sampled, so graphs may
-    have any size.
-    """
+    """Return labels and objective of XGBoost's ``rank:pairwise``; graphs may have any size."""
     params = member.params
 
     def relevance(cost: Floats) -> Floats:
@@ -149,10 +145,8 @@ def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Datas
     """
     init_score = member.init_score
     # one normalizer per kernel: its median over the runs
-    times = np.concatenate(
-        [part.row_cost * float(np.median(part.normalizer)) for part in data.parts]
-    )
-    label = -np.log2(times)
+    times = [part.row_cost * np.median(part.normalizer) for part in data.parts]
+    label = -np.log2(np.concatenate(times))
     if init_score:
         label = label + init_score.score(data)
     if init_score is None or member.kind == "layout":
@@ -235,8 +229,6 @@ LOSSES: Final[dict[str, Loss]] = {loss.name: loss for loss in _LOSSES}
 
 DEFAULT: Final = "lambdarank"
 ENSEMBLE: Final = "ensemble"
-
-
 #: Losses of an ensemble, with the names of their weights.
 _MEMBERS: Final = {
     "lambdarank": "weight_lambdarank",
@@ -245,22 +237,9 @@ _MEMBERS: Final = {
 }
 
 
-def _complete_members(kind: Kind, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    for name in values:
-        if name not in _MEMBERS:
-            expected = ", ".join(_MEMBERS)
-            raise ParameterError(f"{name!r} is not a member of an ensemble", expected=expected)
-    params = {}
-    for name in _MEMBERS:
-        params[name] = complete_params(name, LOSSES[name].params, kind, values.get(name))
-    return params
-
-
 _WEIGHT: Final = ParamSpec(1.0, Interval(0), Interval(0.0, 1.0), "weight of the ranks of this loss")
 _ENSEMBLE: Final[Specs] = {
-    "members": ParamSpec(
-        {}, None, meaning="parameters of each member, by loss", complete=_complete_members
-    ),
+    "members": ParamSpec({}, None, meaning="parameters of each member, by loss"),
     **dict.fromkeys(_MEMBERS.values(), _WEIGHT),
 }
 
@@ -288,9 +267,21 @@ def params_of(ranker: str, kind: Kind, changes: Mapping[str, Any] | None = None)
     Raises `ParameterError` for unknown names and bad values.
     """
     params = complete_params(ranker, specs_of(ranker), kind, changes)
-    if ranker == ENSEMBLE and not any(params[weight] > 0 for weight in _MEMBERS.values()):
-        raise ParameterError("the weights are all 0", expected="one member that counts")
+    if ranker == ENSEMBLE:
+        params["members"] = _params_of_members(kind, params["members"])
+        if not any(params[weight] > 0 for weight in _MEMBERS.values()):
+            raise ParameterError("the weights are all 0", expected="one member that counts")
     return params
+
+
+def _params_of_members(kind: Kind, changes: Any) -> dict[str, dict[str, Any]]:
+    expected = ", ".join(_MEMBERS)
+    if not isinstance(changes, Mapping):
+        raise ParameterError(f"members is {changes!r}", expected=f"parameters by {expected}")
+    for name in changes:
+        if name not in _MEMBERS:
+            raise ParameterError(f"{name!r} is not a member of an ensemble", expected=expected)
+    return {name: params_of(name, kind, changes.get(name)) for name in _MEMBERS}
 
 
 def members_of(ranker: str, kind: Kind, params: Mapping[str, Any]) -> list[Member]:

@@ -22,12 +22,12 @@ from xlarank.models.column_sum import ColumnSum
 from xlarank.models.contributions import largest_first, sum_by_key
 from xlarank.models.params import Specs, complete_params
 from xlarank.models.training_data import (
+    TARGETS,
     UNKNOWN,
     Dataset,
     FitSettings,
     Target,
     TrainingData,
-    foreign_columns,
 )
 
 #: Choices of columns: ``no_graph`` omits those that are constant within a graph, ``no_listwise``
@@ -147,9 +147,7 @@ class Member:
     def contributions(
         self, rows: GraphRows, first: int, second: int
     ) -> tuple[float, dict[str, float]]:
-        """Return the difference of the scores of two rows, ``first`` minus ``second``, and its
-        nonzero parts by column.
-        """
+        """Return the score of ``first`` minus ``second``'s, and its nonzero parts by column."""
         matrix = rows.matrix(np.array([first, second]))
         scores = self.score_matrix(matrix)
         relevance = self.booster.contributions(matrix[:, self.used])[:, :-1]
@@ -201,17 +199,9 @@ class Member:
             booster = loss.booster.read(read_text(folder / file), len(used))
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
-        return cls(
-            loss,
-            complete_params(loss.name, loss.params, kind, state["params"]),
-            kind,
-            state["weight"],
-            state["seed"],
-            columns,
-            used,
-            booster,
-            init_score,
-        )
+        params = complete_params(loss.name, loss.params, kind, state["params"])
+        unfitted = cls(loss, params, kind, state["weight"], state["seed"])
+        return replace(unfitted, columns=columns, used=used, booster=booster, init_score=init_score)
 
 
 def nonzero_by_name(values: Floats, columns: Sequence[str]) -> dict[str, float]:
@@ -228,12 +218,15 @@ def _pieces(rows: GraphRows) -> Iterator[Matrix]:
 def chosen_columns(columns: Sequence[str], choice: str, target: Target = UNKNOWN) -> Indices:
     """Return the ascending indices of the columns that ``choice``, one of `CHOICES`, keeps.
 
-    Columns that describe other hardware than the target are omitted, too.
+    Columns of tiles that describe other hardware than the target are omitted, too; those of layouts
+    are not: padding to a TPU's tiles also indicates the locality of a CPU's loops.
 
     >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "other"], "alone").tolist()
     [2]
     """
-    omitted = set(foreign_columns(target))
+    omitted = set[str]()
+    if target is not UNKNOWN:
+        omitted.update(*(other.columns - target.columns for other in TARGETS.values()))
     for block in BLOCKS:
         if block.scope == "graph" and choice in ("no_graph", "alone"):
             omitted.update(block.columns)

@@ -99,15 +99,18 @@ class Model:
         seeds: int = 1,
         step: Callable[[int], object] = lambda seed: None,
     ) -> Model:
-        """Return a model fitted with ``seeds`` seeds from ``settings.seed`` on; call ``step`` with
-        each. If no tree was grown, and the initial score ranks, that score is the model's rule.
+        """Return a model fitted with seeds from ``settings.seed`` on; call ``step`` with each.
 
-        Raises `ModelError` for unsuitable data or number of rounds.
+        If no tree was grown, and the initial score ranks, that score is the model's rule. Raises
+        `ModelError` for unsuitable data or number of rounds.
         """
+        if self.estimator is not None:
+            unfitted = [Member(loss_of(self.estimator), {}, self.kind)]
+        else:
+            unfitted = members_of(self.name, self.kind, self.params)
         members: list[Member] = []
         for seed in range(settings.seed, settings.seed + seeds):
-            for unfitted in self._unfitted():
-                members.append(unfitted.fit(data, replace(settings, seed=seed)))
+            members += [member.fit(data, replace(settings, seed=seed)) for member in unfitted]
             step(seed)
         estimator = self.estimator
         model = Model(self.name, self.kind, self.params, members, data.columns, estimator=estimator)
@@ -115,16 +118,11 @@ class Model:
             return model
         return replace(model, members=(), rule=members[0].init_score)
 
-    def _unfitted(self) -> list[Member]:
-        if self.estimator is not None:
-            return [Member(loss_of(self.estimator), {}, self.kind)]
-        return members_of(self.name, self.kind, self.params)
-
     def score(self, rows: GraphRows) -> Floats:
-        """Return ``(rows,)`` scores of the distinct configurations of a graph, with the fallback
-        for unseen kernel families: means over seeds.
+        """Return ``(rows,)`` scores of the distinct configurations of a graph; lower is faster.
 
-        Lower is faster. Scores of different graphs are not comparable, unless they are times.
+        They are means over seeds, with the fallback for unseen kernel families. Scores of different
+        graphs are not comparable, unless they are times.
         """
         rows = self.select(rows)
         if self.rule is not None:
@@ -137,7 +135,7 @@ class Model:
         if not np.isfinite(scores).all():
             got = f"{self.title} returned scores that are not finite"
             raise ModelError(got, do="train again, or use a model from somebody you trust")
-        if self.card is not None and self.card.needs_fallback(rows):
+        if self.card is not None and self.card.fallback_note(rows):
             scores = [blend_default(rows, of_seed) for of_seed in scores]
         return np.asarray(np.mean(scores, axis=0))
 
@@ -161,9 +159,7 @@ class Model:
             yield blend(latest, [member.weight for member in members])
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
-        """Return the times, ``(rows,)``, that scores without fallback predict; None if they only
-        rank.
-        """
+        """Return the ``(rows,)`` times of scores without fallback; None if they only rank."""
         if self.rule is not None:
             estimates = [target.estimate["layout"] for target in TARGETS.values()]
             predicts = self.rule.weight == 1 and self.rule.columns in estimates
@@ -174,12 +170,12 @@ class Model:
     def contributions(
         self, rows: GraphRows, first: int, second: int
     ) -> tuple[float, dict[str, float]]:
-        """Return the difference of two scores, ``first`` minus ``second``, without fallback, and
-        its nonzero parts by column, below 0 if they make the first faster.
+        """Return the score of ``first`` minus ``second``'s, and its nonzero parts by column.
 
-        The parts are exact TreeSHAP contributions (Lundberg et al. 2018, *Consistent Individualized
-        Feature Attribution for Tree Ensembles*), and sum to the difference up to rounding. Those of
-        several losses are scaled to the difference of the ranks that a loss gives.
+        Without fallback; parts below 0 make the first faster. They are exact TreeSHAP contributions
+        (Lundberg et al. 2018, *Consistent Individualized Feature Attribution for Tree Ensembles*),
+        and sum to the difference up to rounding. Those of several losses are scaled to the
+        difference of the ranks that a loss gives.
         """
         rows = self.select(rows)
         if self.rule is not None:
@@ -219,24 +215,15 @@ class Model:
         return f"the model of {self.card.collection}"
 
     def select(self, rows: GraphRows) -> GraphRows:
-        """Return rows with only the model's columns; raises `ModelError` if any is missing, or if
-        there are others and the model is not a shipped one.
-        """
+        """Return rows with only the model's columns; raises `ModelError` for unsuitable ones."""
         self._require_fitted()
-        if rows.columns == self.columns:
-            return rows
-        return rows.only(model_columns(self.columns, rows.columns, subset=self.shipped))
+        return rows if rows.columns == self.columns else rows.only(self._indices(rows.columns))
 
     def require(self, manifest: Manifest | None = None) -> None:
-        """Raise `ModelError` unless the model matches the manifest's rows, by default the rows of
-        the current code.
-        """
+        """Raise `ModelError` unless the model matches a manifest's rows, or rows of this code."""
         card = self.require_card()
-        columns = manifest.columns if manifest else all_columns(card.kind)
-        model_columns(self.columns, columns, subset=self.shipped)
-        version = columns_version(card.kind)
-        if manifest:
-            version = manifest.recipe.columns_version
+        self._indices(manifest.columns if manifest else all_columns(self.kind))
+        version = manifest.recipe.columns_version if manifest else columns_version(self.kind)
         if version != card.recipe.columns_version and not self.shipped:
             got = f"the rows were computed as version {version} of the columns"
             expected = f"{card.recipe.columns_version}, which {self.title} was trained on"
@@ -249,8 +236,7 @@ class Model:
         return self.card
 
     def save(self, folder: Path, card: ModelCard) -> Model:
-        """Write the members into a new folder, then the card that refers to it; return the model
-        with the card.
+        """Write the model in place of an earlier one and return it with the completed card.
 
         Not safe for concurrent saves. Raises `WorkspaceError`, and `ModelError` before an earlier
         model is replaced if this one could not be read back.
@@ -279,22 +265,24 @@ class Model:
         if not self.columns:
             raise ModelError("the ranker was not trained", do="call fit or load first")
 
+    def _indices(self, columns: Sequence[str]) -> Indices:
+        """Return the indices of the model's columns among those of rows.
 
-def model_columns(columns: Sequence[str], got: Sequence[str], *, subset: bool) -> Indices:
-    """Return the indices of a model's columns among the rows' columns; raise `ModelError`, naming
-    the differences, if any is missing or, unless it uses a ``subset``, if there are others.
-    """
-    missing = [name for name in columns if name not in {*got}]
-    extra = [] if subset else [name for name in got if name not in {*columns}]
-    differences = []
-    for label, names in (("lack", missing), ("add", extra)):
-        if names:
-            rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            differences.append(f"{label} {len(names)} ({', '.join(names[:5])}{rest})")
-    indices = [index for index, name in enumerate(got) if name in {*columns}]
-    if differences or [got[index] for index in indices] != [*columns]:
-        problem = " and ".join(differences) or "have the same columns in another order"
-        expected = f"the {len(columns)} columns of the model"
-        do = "run build-features again, or train again"
-        raise ModelError(f"the rows {problem}", expected=expected, do=do)
-    return np.array(indices, np.intp)
+        Raise `ModelError`, naming the differences, if any is missing or, unless the model is a
+        shipped one, if there are others.
+        """
+        own = {*self.columns}
+        missing = [name for name in self.columns if name not in columns]
+        extra = [name for name in columns if name not in own]
+        differences = []
+        for label, names in (("lack", missing), ("add", [] if self.shipped else extra)):
+            if names:
+                rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
+                differences.append(f"{label} {len(names)} ({', '.join(names[:5])}{rest})")
+        indices = [index for index, name in enumerate(columns) if name in own]
+        if differences or [columns[index] for index in indices] != self.columns:
+            problem = " and ".join(differences) or "have the same columns in another order"
+            expected = f"the {len(self.columns)} columns of the model"
+            do = "run build-features again, or train again"
+            raise ModelError(f"the rows {problem}", expected=expected, do=do)
+        return np.array(indices, np.intp)

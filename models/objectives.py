@@ -20,20 +20,6 @@ GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
 HESSIAN_FLOOR: Final = 1e-3
 
 
-def pair_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
-    """Return 1 if ``cost`` is faster than ``other``, -1 if it is slower, 0 for a tie; shapes
-    broadcast.
-
-    A pair is a tie if its costs differ by at most ``tolerance`` times the smaller one.
-
-    >>> pair_sign(np.array([100.0, 100.0, 100.0]), np.array([101.0, 120.0, 90.0]), 0.01).tolist()
-    [0.0, 1.0, -1.0]
-    """
-    lead = other - cost
-    tied = np.abs(lead) <= tolerance * np.minimum(other, cost)
-    return np.where(tied, 0.0, np.sign(lead))
-
-
 def merge_ties(cost: Floats, tolerance: float) -> Floats:
     """Round costs of one group, ``(rows,)``, down to steps of the measurement noise.
 
@@ -67,8 +53,7 @@ def relevance(cost: Floats, how: str) -> Floats:
 
 
 def mean_rank(values: Floats) -> Floats:
-    """Return ranks of one group, ``(rows,)``, from 0 for the smallest to 1; ties share the mean of
-    their ranks.
+    """Return ranks of one group, ``(rows,)``, from 0 (smallest) to 1; ties share their mean.
 
     >>> mean_rank(np.array([30.0, 10.0, 20.0, 10.0, 40.0])).tolist()
     [0.75, 0.125, 0.5, 0.125, 1.0]
@@ -79,8 +64,7 @@ def mean_rank(values: Floats) -> Floats:
 
 
 def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats:
-    """Return the weighted mean of the within-graph ranks of several scores, ``(rows,)``, 0 to 1; a
-    single score is returned as it is.
+    """Return the weighted mean rank by several scores, ``(rows,)``, or a single score unchanged.
 
     >>> blend([np.array([0.1, 0.2, 0.3]), np.array([70.0, 50.0, 60.0])], [1.0, 3.0]).tolist()
     [0.75, 0.125, 0.625]
@@ -91,8 +75,7 @@ def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats
 
 
 def row_weights(indptr: Integers, how: str) -> Floats:
-    """Return weights of rows, ``(rows,)``, equal within a graph and 1 on average, for a loss that
-    sums over rows.
+    """Return ``(rows,)`` weights in a sum over rows: equal within a graph, 1 on average.
 
     >>> row_weights(np.array([0, 1, 4]), "equal").round(3).tolist()
     [2.0, 0.667, 0.667, 0.667]
@@ -104,9 +87,7 @@ def row_weights(indptr: Integers, how: str) -> Floats:
 
 
 def draw_partners(indptr: Integers, rng: np.random.Generator) -> Integers:
-    """Draw another row of the same graph for each row, ``(rows,)``; the row itself if it is the
-    only one.
-    """
+    """Draw another row of the same graph for each row, ``(rows,)``; itself without others."""
     sizes = np.diff(indptr)
     candidates = np.repeat(sizes - 1, sizes)
     drawn: Integers = (rng.random(len(candidates)) * candidates).astype(np.int64)
@@ -124,14 +105,14 @@ def ranknet_gradients(
     tie_tolerance: float,
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats]:
-    """Return the gradient and the hessian's diagonal, ``(rows,)`` each, of RankNet's loss on newly
-    sampled pairs.
+    """Return ``(rows,)`` gradient and diagonal hessian of RankNet's loss on newly drawn pairs.
 
     The loss is the weighted sum over rows of log(1 + exp(relevance of the slower - relevance of the
     faster)), a mean over ``pairs`` partners that are drawn for each row; on average the row itself
     is drawn as often. RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with
     target probabilities 0 and 1. All pairs of a graph are equally likely, as Kendall's tau weights
-    them equally. A tie (`pair_sign`) has no gradient.
+    them equally. A tie, costs that differ by at most ``tie_tolerance`` times the smaller one, has
+    no gradient.
 
     With p = 1 / (1 + exp(relevance of the faster - relevance of the slower)), a pair adds -p to the
     faster row's gradient, p to the slower row's gradient, and p (1 - p) to both hessians. Sums are
@@ -144,7 +125,9 @@ def ranknet_gradients(
     hessian = np.zeros(len(cost))
     for _ in range(pairs):
         partner = draw_partners(indptr, rng)
-        sign = pair_sign(cost, cost[partner], tie_tolerance)
+        lead = cost[partner] - cost
+        is_tie = np.abs(lead) <= tie_tolerance * np.minimum(cost[partner], cost)
+        sign = np.where(is_tie, 0.0, np.sign(lead))
         p = expit(sign * (relevance[partner] - relevance))
         slope = -sign * p
         curvature = np.abs(sign) * p * (1 - p)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +25,7 @@ MAX_DEPTH: Final = 128
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers from ``low`` (exclusive if ``above``) to ``high``: a check, and a distribution in
-    studies, which is log-uniform if ``log``.
-    """
+    """Numbers from ``low`` (exclusive if ``above``) to ``high``: a check and a distribution."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -77,7 +75,6 @@ class ParamSpec:
         check: valid values; None for nested parameters.
         search: distribution in studies; if None, studies keep the default.
         meaning: description in the documentation.
-        complete: function that checks nested parameters and adds their defaults.
     """
 
     default: Any
@@ -85,7 +82,6 @@ class ParamSpec:
     search: Interval | OneOf | None = None
     meaning: str = ""
     tile: Any = None
-    complete: Callable[[Kind, Any], Any] | None = None
 
     def default_for(self, kind: Kind) -> Any:
         return self.default if self.tile is None or kind == "layout" else self.tile
@@ -115,10 +111,6 @@ def complete_params(
     values: dict[str, Any] = {}
     for name, spec in specs.items():
         value = changes.get(name, spec.default_for(kind))
-        if spec.complete is not None:
-            if not isinstance(value, Mapping):
-                raise ParameterError(f"{name} is {value!r}", expected="parameters by name")
-            value = spec.complete(kind, value)
         values[name] = value if spec.check is None else spec.check(name, value)
     return values
 

@@ -51,9 +51,7 @@ def shipped_trees() -> Model:
 
 @cache
 def formula(kind: Kind, hardware: str) -> Model | None:
-    """Return the ranker by the estimated time on hardware, in which nothing is learned; None if
-    there is no estimate for it.
-    """
+    """Return the ranker by the estimated time on hardware; None without an estimate."""
     estimate = target_of(hardware).estimate.get(kind)
     if estimate is None:
         return None

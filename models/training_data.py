@@ -93,25 +93,6 @@ def target_of(hardware: str) -> Target:
     return TARGETS.get(hardware, UNKNOWN)
 
 
-def foreign_columns(target: Target) -> frozenset[str]:
-    """Return the columns that describe other hardware and would mislead; none for `UNKNOWN`.
-
-    Layouts have none: padding to a TPU's tiles also indicates the locality of a CPU's loops.
-    """
-    if target is UNKNOWN:
-        return frozenset()
-    return frozenset().union(*(other.columns for other in TARGETS.values())) - target.columns
-
-
-#: Number of values (0.5 GB) from which rows are passed to boosters in batches; below it, one copy
-#: is faster.
-BATCHED: Final = 2**27
-
-
-def in_batches(rows: int, columns: int) -> bool:
-    return rows * columns >= BATCHED
-
-
 @dataclass(frozen=True)
 class FitSettings:
     """Number of rounds, seed and threads; raises `ModelError` for bad values.
@@ -138,13 +119,13 @@ class TrainingData:
 
     Attributes:
         target: hardware to rank for.
-        also: groups of other collections, used for training but not for validation.
+        also: graphs of other collections, used for training but not for validation.
         orders: permutation of the rows of each group; None unless `shuffled`.
     """
 
     parts: Sequence[GraphRows]
     target: Target = UNKNOWN
-    also: TrainingData | None = None
+    also: Sequence[GraphRows] = ()
     orders: Sequence[Indices] | None = None
 
     @classmethod
@@ -187,9 +168,7 @@ class TrainingData:
         return np.concatenate(costs)
 
     def matrix(self, used: Indices | None = None) -> Matrix:
-        """Copy the rows with all columns, or with those ``used`` (ascending), ``(rows,
-        columns)``.
-        """
+        """Copy ``(rows, columns)`` values of all columns or of those ``used``, ascending."""
         return np.concatenate([self.group_matrix(group, used=used) for group in range(self.groups)])
 
     def group_matrix(
@@ -205,47 +184,31 @@ class TrainingData:
         orders = [graph_generator(seed, part.name).permutation(len(part)) for part in self.parts]
         return replace(self, orders=orders)
 
-    def rows_of(self, group: int) -> slice:
-        return slice(int(self.indptr[group]), int(self.indptr[group + 1]))
-
     def per_group(self, function: Callable[[Floats], Floats]) -> Floats:
         """Apply a function to the costs of each group and join the results."""
-        return np.concatenate(
-            [function(self.cost[self.rows_of(group)]) for group in range(self.groups)]
-        )
+        return np.concatenate([function(cost) for cost in self.split(self.cost)])
+
+    def split(self, values: Floats) -> list[Floats]:
+        """Split ``(rows,)`` values by group."""
+        return np.split(values, self.indptr[1:-1])
 
     def centred(self, values: Floats) -> Floats:
         """Subtract the mean over each graph from ``(rows,)`` values."""
         sizes = np.diff(self.indptr)
         return values - np.repeat(np.add.reduceat(values, self.indptr[:-1]) / sizes, sizes)
 
-    def take(self, groups: Sequence[int]) -> TrainingData:
-        """Return a subset of the groups, sharing their rows, without ``also``."""
-        return TrainingData([self.parts[group] for group in groups], self.target)
-
-    def join(self, other: TrainingData) -> TrainingData:
-        """Append the groups of ``other``, which have the same columns."""
-        return TrainingData([*self.parts, *other.parts], self.target)
-
-    def without(self, held_out: Sequence[int]) -> TrainingData:
-        """Return the training groups except those ``held_out``.
+    def training_groups(self, held_out: Sequence[int] = ()) -> TrainingData:
+        """Return the groups to train on: all except those ``held_out``.
 
         Groups of other collections are included unless their program or kernel family is held out.
         """
-        training = self.take(sorted({*range(self.groups)} - {*held_out}))
-        if self.also is None:
-            return training
         families = {self.families[group] for group in held_out}
         kinds = {*chain.from_iterable(self.parts[group].kinds for group in held_out)}
-        extra = []
-        for group, part in enumerate(self.also.parts):
-            if self.also.families[group] not in families and kinds.isdisjoint(part.kinds):
-                extra.append(group)
-        return training.join(self.also.take(extra)) if extra else training
-
-    def with_also(self) -> TrainingData:
-        """Return all training groups, including groups of other collections."""
-        return self if self.also is None else self.join(self.also)
+        parts = [part for group, part in enumerate(self.parts) if group not in held_out]
+        for part in self.also:
+            if program_family(part.name) not in families and kinds.isdisjoint(part.kinds):
+                parts.append(part)
+        return TrainingData(parts, self.target)
 
 
 @dataclass(frozen=True, eq=False)

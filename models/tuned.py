@@ -23,9 +23,7 @@ def save_best(folder: Path, ranker: str, result: Mapping[str, Any]) -> None:
 
 
 def load_best(folder: Path, ranker: str) -> dict[str, Any] | None:
-    """Return what `save_best` wrote, or None without a study; raises `ModelError` for a broken
-    file.
-    """
+    """Return what `save_best` wrote, None without it; raises `ModelError` for a broken file."""
     path = best_file(folder, ranker)
     if not path.exists():
         return None
@@ -41,8 +39,9 @@ def load_best(folder: Path, ranker: str) -> dict[str, Any] | None:
 
 
 def params_for(folder: Path, ranker: str, kind: Kind) -> tuple[dict[str, Any], bool]:
-    """Return the parameters of a ranker and whether tuning changed any; members of an ensemble
-    have their own studies.
+    """Return the parameters of a ranker and whether tuning changed any.
+
+    Members of an ensemble have their own studies.
     """
     best = load_best(folder, ranker)
     values = best["params"] if best else {}

@@ -141,7 +141,7 @@ def _train(
 ) -> TrainResult:
     """Cross-validate a ranker with its tuned parameters, if any; fit it on all rows and save it."""
     plan = training.plan
-    data = training.data.with_also()
+    data = training.data.training_groups()
     params, tuned = params_for(workspace.study(training.collection), ranker, training.kind)
     unfitted = Model.of(ranker, training.kind, params)
     title = f"training {training.collection}"
@@ -198,7 +198,7 @@ def _train(
 
 def _require_scores_that_differ(training: StoredTrainingSet, model: Model) -> None:
     """Raise `CollectionError` for a model that ranks nothing: no tree has a split."""
-    data = training.data.with_also()
+    data = training.data.training_groups()
     if all(np.ptp(model.score(part)) == 0 for part in data.parts):
         rows = counted(len(data.cost), "row")
         got = f"all scores of {training.collection} ({rows}) are equal, so the model is not saved"

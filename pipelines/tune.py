@@ -255,10 +255,10 @@ def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]
     defaults = objective.defaults_of(study)
     if defaults is None or defaults.number == best.number:
         return best, ""
-    mean, error = paired_difference(
+    gain = paired_difference(
         best.user_attrs[RESULT]["graphs"], defaults.user_attrs[RESULT]["graphs"], objective.select
     )
-    if mean > 2 * error:
+    if gain.mean > 2 * gain.error:
         return best, ""
-    beats = f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only"
+    beats = f"the best trial beats the defaults by {gain.mean:.3f} ± {gain.error:.3f} only"
     return defaults, f"{beats}, so the defaults stay"

@@ -32,7 +32,7 @@ from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.model import RULE
 from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, shipped_model, shipped_trees
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.metrics import difference
+from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.build_features import build_features
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.support.baselines import RANDOM, baselines
@@ -70,11 +70,12 @@ def _of(scores: Scores, metric: str) -> Cell:
 
 
 def _difference(scores: Scores, incumbent: Scores) -> str | None:
-    """Return the mean difference of ``score`` with its interval, such as ``+0.012 (-0.010 to
-    +0.031)``.
-    """
-    gap = difference(scores, incumbent, "score")
-    return gap and f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
+    """Return the mean difference with its interval, such as ``+0.012 (-0.010 to +0.031)``."""
+    ours = {graph: scores[graph]["score"] for graph in scores if graph in incumbent}
+    if not ours:
+        return None
+    gap = paired_difference(ours, {graph: incumbent[graph]["score"] for graph in ours})
+    return f"{gap.mean:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
 
 
 def _best_count(rankings: Mapping[str, Scores], metric: str = "score") -> tuple[str, Scores]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.params import MAX_DEPTH, MAX_LEAVES, Interval, ParamSpec, Specs
-from xlarank.models.training_data import Dataset, FitSettings, TrainingData, in_batches
+from xlarank.models.training_data import Dataset, FitSettings, TrainingData
 
 if TYPE_CHECKING:  # imported when trees are grown or read: with scikit-learn it takes 0.7 s
     import lightgbm as lgb
@@ -64,6 +64,8 @@ LIGHTGBM: Final[Specs] = {
 _SAMPLED: Final = 5000
 #: Number of values (rows times columns) from which another thread is used if none are requested.
 _VALUES_PER_THREAD: Final = 10_000_000
+#: Number of values (0.5 GB) from which rows are binned in batches; below it, one copy is faster.
+_BATCHED: Final = 2**27
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +103,8 @@ class LightGBMBooster:
         train = bin_rows(dataset, used, threads)
         # If no column can be split, LightGBM refuses custom objectives; built-in ones grow empty
         # stumps.
-        if callable(params["objective"]) and not can_split(train):
+        can_split = any(map(train.feature_num_bin, range(train.num_feature())))
+        if callable(params["objective"]) and not can_split:
             params = params | {"objective": "regression", "boost_from_average": False}
         return cls(train_booster(params, train, settings.rounds), threads)
 
@@ -116,9 +119,7 @@ class LightGBMBooster:
     def stages(
         self, values: Matrix, scores: Floats, every: int, *, from_zero: bool
     ) -> Iterator[Floats]:
-        """Yield ``scores`` minus relevance every ``every`` rounds; first for 0 if ``from_zero`` or
-        untrained.
-        """
+        """Yield ``scores`` minus relevance every ``every`` rounds, first for 0 if ``from_zero``."""
         predict = partial(self.trees.predict, values, num_threads=self.threads)
         if from_zero or not self.rounds:
             yield scores
@@ -127,9 +128,7 @@ class LightGBMBooster:
             yield scores
 
     def contributions(self, values: Matrix) -> Floats:
-        """Return each column's contribution to `relevance`, then the constant term, ``(rows, used +
-        1)``.
-        """
+        """Return ``(rows, used + 1)`` parts of `relevance`: by column, then the constant."""
         return np.asarray(
             self.trees.predict(values, pred_contrib=True, num_threads=self.threads), np.float64
         )
@@ -205,29 +204,18 @@ class RowSequence:
         return row.astype(np.float64)
 
 
-def binning() -> dict[str, Any]:
-    """Return LightGBM's binning parameters."""
-    return {
-        "max_bin": 63,
-        "bin_construct_sample_cnt": _SAMPLED,
-        "feature_pre_filter": False,
-        # LightGBM 4.7 writes out of bounds on some of bagging's subsets of sparse bins
-        "is_enable_sparse": False,
-    }
-
-
 def bin_rows(dataset: Dataset, used: Indices, threads: int) -> lgb.Dataset:
     """Construct a LightGBM dataset of the columns ``used``, ascending."""
     import lightgbm as lgb
 
     lgb.Sequence.register(RowSequence)
     data = dataset.data
-    sample = bin_sample(dataset.data, used)
+    sample = bin_sample(data, used)
     single_rows = None
     if sample is not None:
         silence_lightgbm(threads)
         single_rows = iter(sample)
-    if in_batches(len(data.cost), len(used)):
+    if len(data.cost) * len(used) >= _BATCHED:
         read = partial(data.group_matrix, used=used)
         rows: Any = [
             RowSequence(len(part), partial(read, g), single_rows)
@@ -237,7 +225,15 @@ def bin_rows(dataset: Dataset, used: Indices, threads: int) -> lgb.Dataset:
         rows = data.matrix(used)
         if single_rows is not None:
             rows = [RowSequence(len(rows), rows.__getitem__, single_rows)]
-    params = {**binning(), "num_threads": threads, "verbose": -1}
+    params = {
+        "max_bin": 63,
+        "bin_construct_sample_cnt": _SAMPLED,
+        "feature_pre_filter": False,
+        # LightGBM 4.7 writes out of bounds on some of bagging's subsets of sparse bins
+        "is_enable_sparse": False,
+        "num_threads": threads,
+        "verbose": -1,
+    }
     return lgb.Dataset(
         rows, dataset.label, None, dataset.weight, dataset.group, dataset.init_score, params=params
     ).construct()
@@ -253,11 +249,6 @@ def _useful_threads(threads: int, dataset: Dataset, used: Indices) -> int:
     return threads or min(os.cpu_count() or 1, 1 + values // _VALUES_PER_THREAD)
 
 
-def can_split(train: lgb.Dataset) -> bool:
-    """Return whether any column has more than one bin."""
-    return any(train.feature_num_bin(column) for column in range(train.num_feature()))
-
-
 #: LightGBM 4.7 keeps one array of lambdarank label gains per process and replaces it for each
 #: booster. Constructing boosters with different group sizes in two threads crashed or mixed up the
 #: labels.
@@ -265,9 +256,7 @@ _CONSTRUCTION: Final = Lock()
 
 
 def train_booster(params: dict[str, Any], train: lgb.Dataset, rounds: int) -> lgb.Booster:
-    """Train a booster; concurrent calls construct boosters one at a time and grow them in
-    parallel.
-    """
+    """Train a booster; concurrent calls construct one at a time and grow in parallel."""
     import lightgbm as lgb
 
     with ExitStack() as construction:
@@ -283,9 +272,7 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, rounds: int) -> lg
 
 
 def silence_lightgbm(threads: int) -> None:
-    """Silence LightGBM in this thread; the parameters of a training are read too late for some
-    messages.
-    """
+    """Silence LightGBM in this thread: some messages precede the parameters of a data set."""
     import lightgbm as lgb
 
     # without num_threads, the process's number of threads is reset, and running predictions write

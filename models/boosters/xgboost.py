@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import ModuleType
 from typing import Any, Final, Self
 
@@ -14,7 +13,7 @@ from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LIGHTGBM
 from xlarank.models.params import MAX_DEPTH, Interval, ParamSpec, Specs
-from xlarank.models.training_data import Dataset, FitSettings, in_batches
+from xlarank.models.training_data import Dataset, FitSettings
 
 #: Parameters of trees, with XGBoost's names.
 XGBOOST: Final[Specs] = {
@@ -55,7 +54,16 @@ class XGBoostBooster:
     @classmethod
     def fit(cls, dataset: Dataset, used: Indices, settings: FitSettings) -> Self:
         module = _xgboost()
-        train = _quantised(module, dataset, used, settings.threads)
+        data = dataset.data
+        train = module.QuantileDMatrix(
+            data.matrix(used),
+            dataset.label,
+            weight=dataset.weight,
+            base_margin=dataset.init_score,
+            group=np.diff(data.indptr),
+            max_bin=_MAX_BIN,
+            nthread=settings.threads,
+        )
         with module.config_context(verbosity=0):
             return cls(
                 module.train({**dataset.params, "max_bin": _MAX_BIN}, train, settings.rounds)
@@ -115,40 +123,3 @@ def _xgboost() -> ModuleType:
         do = "pip install xgboost-cpu (or xgboost), or choose another model"
         raise ModelError(got, expected="xgboost 3.2 or newer", do=do) from error
     return xgboost
-
-
-def _quantised(module: ModuleType, dataset: Dataset, used: Indices, threads: int) -> Any:
-    """Construct an XGBoost matrix of the columns ``used``; batching changes the bin edges
-    slightly.
-    """
-    quantise = partial(module.QuantileDMatrix, max_bin=_MAX_BIN, nthread=threads)
-    data = dataset.data
-    arrays = {"label": dataset.label, "weight": dataset.weight, "base_margin": dataset.init_score}
-    if not in_batches(len(data.cost), len(used)):
-        return quantise(data.matrix(used), group=np.diff(data.indptr), **arrays)
-
-    class GraphBatches(module.DataIter):  # type: ignore[misc, name-defined]
-        """Rows graph by graph; XGBoost iterates over them several times."""
-
-        def __init__(self) -> None:
-            super().__init__(release_data=True)
-            self.reset()
-
-        def next(self, input_data: Any) -> bool:
-            group = next(self.remaining, None)
-            if group is None:
-                return False
-            rows = data.rows_of(group)
-            matrix = data.group_matrix(group, used=used)
-            index = {"label": rows, "base_margin": rows, "weight": slice(group, group + 1)}
-            values = {
-                name: None if array is None else array[index[name]]
-                for name, array in arrays.items()
-            }
-            input_data(data=matrix, qid=np.full(len(matrix), group), **values)
-            return True
-
-        def reset(self) -> None:
-            self.remaining = iter(range(data.groups))
-
-    return quantise(GraphBatches())

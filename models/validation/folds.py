@@ -38,8 +38,7 @@ class Fold(NamedTuple):
 
 
 def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
-    """Return at most ``limit`` folds of even size that hold out and score families; none for a
-    single family.
+    """Return at most ``limit`` folds of even size that hold out families; none for a single one.
 
     >>> [fold.held for fold in family_folds(["a", "b", "a", "c"], limit=10)]
     [[0, 2], [1], [3]]
@@ -127,8 +126,7 @@ class FoldPlan:
 
     @classmethod
     def of(cls, data: TrainingData, limit: int = MOST_FOLDS) -> FoldPlan:
-        """Return at most ``limit`` folds: by kernel family for tiles of several families, else by
-        program family.
+        """Return folds by kernel family for tiles of several, else by program family.
 
         Kernels of one family occur in several programs, so folds by program would not measure how
         well unseen kernel families are ranked.
@@ -157,12 +155,10 @@ class FoldPlan:
         settings: FitSettings,
         step: Callable[[Fold], object] = lambda fold: None,
     ) -> Curves:
-        """Return the out-of-fold curves of the scored graphs, in the order of the data; call
-        ``step`` per fold.
-        """
+        """Return out-of-fold curves in the order of the graphs; call ``step`` with each fold."""
 
         def run(fold: Fold, settings: FitSettings) -> Curves:
-            fitted = model.fit(data.without(fold.held), settings)
+            fitted = model.fit(data.training_groups(fold.held), settings)
             return evaluated(data, fold.scored, fitted, settings.rounds, self.fallback)
 
         metrics = dict[str, list[dict[str, float]]]()
@@ -196,12 +192,11 @@ def evaluated(
 def map_folds(
     run: Callable[[Fold, FitSettings], T], folds: Sequence[Fold], settings: FitSettings
 ) -> Iterator[T]:
-    """Yield ``run(fold, settings)`` in order, with ``settings.threads`` folds (0: one per core) in
-    parallel, each with one thread.
+    """Yield ``run(fold, settings)`` in order, with ``settings.threads`` folds in parallel.
 
-    If the caller is interrupted or a fold fails, pending folds are cancelled, and the next call
-    waits for the running ones: LightGBM and XGBoost each load their own OpenMP, and running both at
-    once crashed.
+    Each has one thread; 0 means a fold per core. If the caller is interrupted or a fold fails,
+    pending folds are cancelled, and the next call waits for the running ones: LightGBM and XGBoost
+    each load their own OpenMP, and running both at once crashed.
     """
     wait([future for future in _FUTURES if not future.cancelled()])
     pool = ThreadPoolExecutor(min(settings.threads or os.cpu_count() or 1, max(1, len(folds))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ require_selection: Final = OneOf(SELECTIONS)
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval, (low, high), of the mean of ``values
-    (graphs,)``.
+    """Return the 95 % percentile bootstrap interval of the mean of ``(graphs,)`` values.
 
     The seed is fixed, so metrics and reports agree. For n graphs the interval is too narrow by a
     factor of about sqrt((n - 1) / n); graphs of one family are treated as independent.
@@ -42,8 +41,7 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
 
 
 def kendall_tau(score: Floats, cost: Floats) -> float:
-    """Return the expected Kendall's tau between two ``(configs,)`` arrays if tied scores are
-    ordered at random.
+    """Return Kendall's tau of two ``(configs,)`` arrays, expected with tied scores in random order.
 
     Computed as S / sqrt(n0 (n0 - n2)): S is concordant minus discordant pairs, n0 all pairs and
     n0 - n2 those with different costs. 0 if an array is constant. Tau-b divides by fewer pairs if
@@ -59,8 +57,9 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
 
 
 def pair_metrics(score: Floats, cost: Floats) -> tuple[float, float, float]:
-    """Compare two ``(configs,)`` arrays pair by pair: return `kendall_tau`, the share of concordant
-    among pairs of different costs (tied scores count half), and tau-b.
+    """Return `kendall_tau`, accuracy and tau-b of two ``(configs,)`` arrays.
+
+    Accuracy is the share of concordant among pairs of different costs; tied scores count half.
     """
     pairs = len(cost) * (len(cost) - 1) // 2
     score_rank = np.unique(score, return_inverse=True)[1]
@@ -106,8 +105,7 @@ def _inversions(ranks: Integers) -> int:
 
 
 def top_of(k: int, score: Floats, group: Integers) -> Indices:
-    """Return the top k configurations, best first; duplicates within a ``group`` come after all
-    distinct ones.
+    """Return the top k configurations, duplicates within a ``group`` after all distinct ones.
 
     >>> top_of(2, np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])).tolist()
     [0, 2]
@@ -119,8 +117,7 @@ def top_of(k: int, score: Floats, group: Integers) -> Indices:
 
 
 def best_of_top(k: int, score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats]:
-    """Return ``(costs, probabilities)`` of the lowest cost among the first k configurations, up to
-    5, if tied scores are in random order.
+    """Return possible lowest costs among the first k (up to 5), and their probabilities.
 
     As in `top_of`, duplicates within a ``group`` come after all distinct configurations. Distinct
     configurations with tied scores are in random order, each before a random one of its duplicates.
@@ -218,8 +215,7 @@ def summarise(per_graph: Mapping[str, Mapping[str, float]]) -> dict[str, dict[st
 
 
 def summary(graphs: dict[str, float], metric: str = "score") -> dict[str, Any]:
-    """Return ``{mean, std, low, high, graphs}`` of ``{graph: value}``, with the
-    `bootstrap_interval` of the mean.
+    """Return ``{mean, std, low, high, graphs}``, with the `bootstrap_interval` of the mean.
 
     For speedups, the mean is geometric and the std is computed from logarithms.
     """
@@ -245,10 +241,10 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
 
 
 def speedups(score: Floats, cost: Floats, compiler: float, group: Integers) -> dict[str, float]:
-    """Return `SPEEDUPS` of a graph: the compiler's cost over the lowest cost among the first k,
-    expected with tied scores in random order (`best_of_top`).
+    """Return `SPEEDUPS` of a graph: the compiler's cost over the lowest among the first k.
 
-    Costs are `GraphRows.row_cost`, the lowest among identical configurations.
+    They are expected with tied scores in random order (`best_of_top`). Costs are
+    `GraphRows.row_cost`, the lowest among identical configurations.
 
     >>> speedups(np.array([1.0, 2.0, 3.0]), np.array([30.0, 10.0, 20.0]), 20.0, np.arange(3))
     {'speedup@1': 0.6666666666666666, 'speedup@5': 2.0}
@@ -265,8 +261,7 @@ def speedups(score: Floats, cost: Floats, compiler: float, group: Integers) -> d
 
 
 def objective_value(scores: Floats, how: str) -> Floats:
-    """Reduce ``(graphs, ...)`` scores to ``(...)`` by one of `SELECTIONS`; raises `ModelError` for
-    others.
+    """Reduce ``(graphs, ...)`` scores to ``(...)`` by one of `SELECTIONS`, or raise `ModelError`.
 
     >>> [objective_value(np.array([[0.2], [0.6]]), how).round(3).tolist() for how in SELECTIONS]
     [[0.4], [0.35]]
@@ -276,46 +271,37 @@ def objective_value(scores: Floats, how: str) -> Floats:
     return mean - 0.25 * scores.std(axis=0) if how == "robust" else mean
 
 
+class Difference(NamedTuple):
+    """Difference of two rankers, its standard error and 95 % interval, and the number of graphs."""
+
+    mean: float
+    error: float
+    low: float
+    high: float
+    graphs: int
+
+
 def paired_difference(
-    challenger: dict[str, float], incumbent: dict[str, float], how: str = "mean"
-) -> tuple[float, float]:
-    """Return the challenger's `objective_value` minus the incumbent's, and its jackknife standard
-    error.
+    challenger: Mapping[str, float], incumbent: Mapping[str, float], how: str = "mean"
+) -> Difference:
+    """Return the challenger's `objective_value` minus the incumbent's, both ``{graph: score}``.
 
-    The error of a single graph is infinite.
+    The standard error is the jackknife's, infinite for a single graph; the interval is the
+    `bootstrap_interval` of the mean difference.
 
-    >>> [round(value, 2) for value in paired_difference({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})]
-    [0.2, 0.1]
+    >>> gain = paired_difference({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})
+    >>> [round(value, 2) for value in gain]
+    [0.2, 0.1, 0.1, 0.3, 2]
     """
-    both = np.array([[challenger[graph], score] for graph, score in incumbent.items()])
+    both = np.array([[score, incumbent[graph]] for graph, score in challenger.items()])
     graphs = len(both)
     total = objective_value(both, how)
-    error = float("inf")
+    error = math.inf
     if graphs > 1:
         without = np.array(
             [objective_value(np.delete(both, graph, axis=0), how) for graph in range(graphs)]
         )
         pseudo_values = graphs * total - (graphs - 1) * without  # (graphs, 2)
         error = float((pseudo_values[:, 0] - pseudo_values[:, 1]).std(ddof=1) / np.sqrt(graphs))
-    return float(total[0] - total[1]), error
-
-
-def difference(
-    challenger: Mapping[str, Mapping[str, float]],
-    incumbent: Mapping[str, Mapping[str, float]],
-    metric: str,
-) -> dict[str, Any] | None:
-    """Return ``{mean, low, high, graphs}`` of the challenger's ``metric`` minus the incumbent's.
-
-    ``graphs`` is the number of common graphs; if there are none, return None. ``low`` and ``high``
-    are the `bootstrap_interval` of the mean.
-
-    >>> difference({"a": {"tau": 0.5}, "b": {"tau": 0.75}}, {"a": {"tau": 0.25}}, "tau")
-    {'mean': 0.25, 'low': 0.25, 'high': 0.25, 'graphs': 1}
-    """
-    common = [graph for graph in challenger if graph in incumbent]
-    if not common:
-        return None
-    values = np.array([challenger[graph][metric] - incumbent[graph][metric] for graph in common])
-    low, high = bootstrap_interval(values)
-    return {"mean": float(values.mean()), "low": low, "high": high, "graphs": len(values)}
+    low, high = bootstrap_interval(both[:, 0] - both[:, 1])
+    return Difference(float(total[0] - total[1]), error, low, high, graphs)

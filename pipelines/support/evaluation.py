@@ -18,8 +18,8 @@ from xlarank.models.validation.metrics import (
     METRICS,
     SPEEDUPS,
     compiler_cost,
-    difference,
     graph_metrics,
+    paired_difference,
     speedups,
     summarise,
     summary,
@@ -191,21 +191,20 @@ def compared(rankings: Rankings) -> list[dict[str, Any]]:
     trained = [name for name in by_name if not is_untrained(name)]
     rankers = trained or [*by_name]
     common = set.intersection(*(set(by_name[name]) for name in rankers)) if rankers else set()
-    shared = {}
     rows = []
     for name, metrics in by_name.items():
         if common and common <= metrics.keys():
-            shared[name] = {graph: metrics[graph] for graph in metrics if graph in common}
             row: dict[str, Any] = {"ranker": name, "graphs": len(common), "difference": None}
             for metric in ("score", "slowdown@1", "slowdown@5"):
-                scores = {graph: values[metric] for graph, values in shared[name].items()}
+                scores = {graph: metrics[graph][metric] for graph in metrics if graph in common}
                 row[metric] = summary(scores, metric)
             rows.append(row)
     first = next(iter(rankings), "") if len(trained) < 2 else ""
     rows.sort(key=lambda row: (row["ranker"] != first, -row["score"]["mean"]))
     for row in rows[1:]:
-        best = shared[rows[0]["ranker"]]
-        row["difference"] = difference(shared[row["ranker"]], best, "score")
+        gap = paired_difference(row["score"]["graphs"], rows[0]["score"]["graphs"])._asdict()
+        del gap["error"]
+        row["difference"] = gap
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -75,7 +76,7 @@ def frame_folds(
     held_out = dict(by_graph.select("graph", "held_out").iter_rows())
     fold = pl.col("fold").cast(pl.Int32)  # a float in pandas
     fold_of = dict(by_graph.select("graph", fold).iter_rows())
-    data = data.take([group for group, name in enumerate(data.names) if name in held_out])
+    data = replace(data, parts=[part for part in data.parts if part.name in held_out])
     folds = []
     for number in sorted({*fold_of.values()} - {None}):
         scored = [group for group, name in enumerate(data.names) if fold_of[name] == number]

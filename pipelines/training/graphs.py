@@ -130,12 +130,14 @@ class OutOfFold(Table):
         return float(summary(self.scores)["mean"])
 
     def gain_over(self, other: OutOfFold) -> tuple[float, float]:
-        """Return the mean difference of scores to another result on the same graphs, and its
-        standard error; raises `ModelError` for other graphs.
+        """Return the mean difference of scores to another result, and its standard error.
+
+        Raises `ModelError` for other graphs.
         """
         if self.scores.keys() != other.scores.keys():
             raise ModelError("the results are of different graphs", expected="the same graphs")
-        return paired_difference(self.scores, other.scores)
+        gain = paired_difference(self.scores, other.scores)
+        return gain.mean, gain.error
 
     def to_polars(self) -> pl.DataFrame:
         """Return a frame with a row for each graph: ``graph`` and its metrics."""

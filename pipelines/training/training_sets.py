@@ -71,7 +71,7 @@ class StoredTrainingSet:
         select: str,
     ) -> ModelCard:
         """Return the card of a model with its number of rounds and its metrics out of fold."""
-        data = self.data.with_also()
+        data = self.data.training_groups()
         # only kernels whose family is certain; none for layouts
         kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
         return ModelCard(
@@ -184,12 +184,12 @@ def read_training_set(
     }
     limit = MAX_ROWS[collection.kind] if max_rows is None else max_rows
     data, names = _read_graphs(workspace, collection, manifests[collection], limit)
-    also = None
+    also: list[GraphRows] = []
     also_from = dict[str, list[str]]()
     for other in others:
         groups, _ = _read_graphs(workspace, other, manifests[other], limit)
         also_from[str(other)] = groups.names
-        also = groups if also is None else also.join(groups)
+        also += groups.parts
     data = replace(data, also=also)
     return StoredTrainingSet(data, collection, names, manifests, also_from, limit)
 

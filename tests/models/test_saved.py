@@ -16,7 +16,7 @@ from xlarank.data.families import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest
 from xlarank.models import files as module
-from xlarank.models.card import CARD, blend_default, default_ranks, read_card
+from xlarank.models.card import CARD, blend_default, read_card
 from xlarank.models.files import _checksum
 from xlarank.models.model import Model
 from xlarank.models.stored import SHIPPED_MODELS, SHIPPED_TREES, formula, shipped_trees
@@ -188,13 +188,12 @@ def test_the_compilers_own_choice_is_blended_with_the_models_order():
     """The model's ranks are 1, 1/3, 0, 2/3."""
     rows = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40])
     scores = np.array([9.0, -1.0, -7.0, 2.0])
-    assert default_ranks(rows) == pytest.approx([0, 1, 1, 1])
     blended = blend_default(rows, scores)
     assert blended == pytest.approx([1 / 2, 2 / 3, 1 / 2, 5 / 6])
     # first, the rest as the model has them
     assert np.argsort(blended, kind="stable").tolist() == [0, 2, 1, 3]
-    # the first configuration has the values of the third row
-    assert default_ranks(replace(rows, group=np.array([2, 0, 1, 3]))).tolist() == [1, 1, 0, 1]
+    third = replace(rows, group=np.array([2, 0, 1, 3]))  # is that of the first configuration
+    assert blend_default(third, scores) == pytest.approx([1, 2 / 3, 0, 5 / 6])
     sampled = rows.take(np.array([1, 2, 3]))
     without_default = blend_default(sampled, scores[1:])
     assert without_default.tolist() == scores[1:].tolist(), "it is not among them"

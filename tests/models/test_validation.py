@@ -21,7 +21,7 @@ from xlarank.models.validation.metrics import graph_metrics
 
 #: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
 DATA = easy_data(configs=9)
-ALSO = TrainingData.from_graphs([easy_graph("family1__z", 9, 70), easy_graph("other__a", 9, 71)])
+ALSO = [easy_graph("family1__z", 9, 70), easy_graph("other__a", 9, 71)]
 
 
 def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row():
@@ -40,27 +40,19 @@ def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row():
     assert TrainingData.from_graphs([first]).cost.tolist() == [2.5, 10 / 60], "over normalizer"
 
 
-def test_groups_are_taken_and_joined_with_their_rows():
-    joined = DATA.take([5, 1]).join(ALSO)
-    assert joined.names == ["family2__b", "family0__b", "family1__z", "other__a"]
-    rows = np.concatenate([DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()])
-    assert np.array_equal(joined.matrix(), rows)
-    assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
-
-
 def test_a_held_out_family_is_held_out_everywhere():
     training = replace(DATA, also=ALSO)
-    assert training.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)] + ["other__a"]
-    assert training.without([0, 1]).names == [*DATA.names[2:], "family1__z", "other__a"]
-    assert training.with_also().names == [*DATA.names, *ALSO.names]
-    assert DATA.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
-    assert DATA.with_also() is DATA
+    others = [DATA.names[g] for g in (0, 1, 3, 4, 5)]
+    assert DATA.training_groups([2]).names == others
+    assert training.training_groups([2]).names == [*others, "other__a"]
+    assert training.training_groups([0, 1]).names == [*DATA.names[2:], "family1__z", "other__a"]
+    assert training.training_groups().names == [*DATA.names, "family1__z", "other__a"]
+    assert np.array_equal(training.training_groups().matrix()[-9:], ALSO[1].matrix())
 
     several = kernel("g__dot", [1, 2], [10, 20], kinds=("copy", "dot"))
     other = kernel("g__slice", [1, 2], [10, 20], kinds=("slice",))
-    also = TrainingData.from_graphs([several, other])
-    training = replace(tiles(("dot",), ("copy",)), also=also)
-    assert training.without([0]).names == ["f1__1", "g__slice"], "by all possible kinds"
+    training = replace(tiles(("dot",), ("copy",)), also=[several, other])
+    assert training.training_groups([0]).names == ["f1__1", "g__slice"], "by all possible kinds"
 
 
 def tiles(*kinds):
