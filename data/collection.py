@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from xlarank.data.errors import CollectionError, DataRootError, counted, did_you_mean
 from xlarank.data.families import program_family
@@ -26,6 +26,8 @@ ENVIRONMENT: Final = "XLARANK_DATA"
 KAGGLE: Final = Path("/kaggle/input/predict-ai-model-runtime")
 HOME: Final = Path("~/data/tpugraphs")
 SAMPLE: Final = Path(__file__).parent / "sample"
+#: One name, or several.
+Names: TypeAlias = str | Sequence[str]
 
 
 @dataclass(frozen=True, order=True)
@@ -119,6 +121,11 @@ def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFil
     return [file for file in files if file.collection in selected]
 
 
+def listed(names: Names) -> Sequence[str]:
+    """Return one or several names as a sequence."""
+    return [names] if isinstance(names, str) else names
+
+
 def choose(
     names: Sequence[str], available: Iterable[Collection], where: str = "the data root"
 ) -> list[Collection]:
@@ -185,15 +192,20 @@ class DataRoot:
     why: str
 
 
-def find_data_root(named: Path | None = None) -> DataRoot:
+DataRootLike: TypeAlias = str | Path | DataRoot
+
+
+def find_data_root(named: DataRootLike | None = None) -> DataRoot:
     """Choose the data root.
 
     Tries ``named``, the environment variable ``XLARANK_DATA``, Kaggle's mounts of the competition
     and of data sets, ``~/data/tpugraphs`` (the default of Google's tools) and the embedded sample,
     in this order. Raises `DataRootError` if ``named`` or ``XLARANK_DATA`` is set and has no data.
     """
+    if isinstance(named, DataRoot):
+        return named
     if named is not None:
-        return _named_root(named, "`data_root`")
+        return _named_root(Path(os.path.expanduser(named)), "`data_root`")
     if from_environment := os.environ.get(ENVIRONMENT):
         return _named_root(Path(os.path.expanduser(from_environment)), ENVIRONMENT)
     home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, does not fail without a home

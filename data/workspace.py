@@ -6,7 +6,7 @@ import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from xlarank.data.errors import WorkspaceError
 
@@ -26,6 +26,11 @@ class Workspace:
     """
 
     root: Path
+
+    @classmethod
+    def of(cls, folder: WorkspaceLike) -> Workspace:
+        """Return the workspace in a folder, or the given one."""
+        return folder if isinstance(folder, Workspace) else cls(Path(folder))
 
     def features(self, collection: Collection, split: str) -> Path:
         return self._below("features", *collection.parts, split)
@@ -57,6 +62,9 @@ class Workspace:
         for name in names:
             require_safe_name(name)
         return self.root.joinpath(*names)
+
+
+WorkspaceLike: TypeAlias = str | Path | Workspace
 
 
 def require_safe_name(name: str) -> None:

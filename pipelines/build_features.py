@@ -18,15 +18,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from xlarank.data.collection import (
     DataRoot,
+    DataRootLike,
     GraphFile,
+    Names,
     choose,
     choose_splits,
     discover,
+    find_data_root,
     graph_files,
+    listed,
 )
 from xlarank.data.errors import MAX_SEED, MAX_THREADS, WorkspaceError, XlarankError, counted
 from xlarank.data.files import atomic_write
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.catalogue import config_columns, graph_columns
 from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import Manifest, StoredGraph, stored_collections, write_manifest
@@ -89,48 +93,68 @@ class BuildReport(Table):
 
 
 def build_features(
-    data_root: DataRoot,
-    workspace: Workspace,
+    data_root: DataRootLike | None = None,
+    workspace: WorkspaceLike = DEFAULT_ROOT,
     *,
-    collections: Sequence[str] = (),
-    splits: Sequence[str] = (),
+    collection: Names = (),
+    split: Names = (),
     max_configs: int = 0,
     jobs: int = 0,
     seed: int = 0,
     scheduler: str | None = None,
 ) -> BuildReport:
-    """Compute and store rows; the arguments are those of `xlarank.build_features`.
+    """Compute and store the rows of graph files; call it again to resume.
 
-    Complete, current rows are kept, so an interrupted build can be continued. A broken file is
-    recorded and does not stop the build; rows without a file in the data root are removed.
-    ``seed`` draws the configurations that ``max_configs`` keeps.
+    Complete, current rows are kept. A broken file is recorded and does not stop the build; rows
+    without a file in the data root are removed.
+
+    Args:
+        data_root: default: the environment variable ``XLARANK_DATA``, Kaggle's folder of the
+            competition, ``~/data/tpugraphs``, or the embedded sample, the first that exists.
+        collection: collections such as "layout:xla:random" or patterns; default: all.
+        split: "train", "valid" or "test"; default: all.
+        max_configs: distinct configurations kept of each train graph, drawn at random by ``seed``;
+            0: all. Valid and test graphs are always complete.
+        jobs: number of processes; 0: by cores and sizes. A script that uses several has to keep
+            this call below ``if __name__ == "__main__":``; a notebook has not.
+        scheduler: host:port of a Dask scheduler.
 
     Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError` for an unusable
     workspace or one with rows of another data root, `XlarankError` for an unusable or lost cluster.
+
+    Examples:
+        >>> import tempfile, xlarank
+        >>> work = tempfile.mkdtemp()
+        >>> built = xlarank.build_features(xlarank.SAMPLE, work, collection="tile:cpu")
+        >>> built.to_polars()[["split", "graphs"]].rows()
+        [('train', 30), ('valid', 12), ('test', 15)]
     """
     Interval(0, whole=True)("`max_configs`", max_configs)
     Interval(0, MAX_THREADS, whole=True)("`jobs`", jobs)
     Interval(0, MAX_SEED, whole=True)("`seed`", seed)
-    workspace.require_writable()
-    files = graph_files(data_root.npz, collections, where=str(data_root.path))
-    discovered = discover(data_root.npz)
-    require_one_root(data_root, workspace, discovered)
-    wanted = choose_splits(splits)
+    root = find_data_root(data_root)
+    work = Workspace.of(workspace)
+    names = listed(collection)
+    splits = choose_splits(listed(split))
+    work.require_writable()
+    files = graph_files(root.npz, names, where=str(root.path))
+    discovered = discover(root.npz)
+    require_one_root(root, work, discovered)
     started = time.monotonic()
-    work: list[PartJob] = []
+    parts: list[PartJob] = []
     # a relative path would mean something else to the workers of a cluster
-    chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in wanted]
+    chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
     by_split = groupby(chosen, key=lambda file: (file.collection, file.split))
-    for (collection, split), members in by_split:
-        limit = max_configs if split == "train" else 0
-        recipe = Recipe.of(collection.kind, collection.hardware, max_configs=limit, seed=seed)
-        work += building.part_jobs([*members], workspace, recipe)
-    built = _run(work, jobs, scheduler)
-    with workspace_lock(workspace):
+    for (of, part), members in by_split:
+        limit = max_configs if part == "train" else 0
+        recipe = Recipe.of(of.kind, of.hardware, max_configs=limit, seed=seed)
+        parts += building.part_jobs([*members], work, recipe)
+    built = _run(parts, jobs, scheduler)
+    with workspace_lock(work):
         # another command may have changed the root meanwhile
-        require_one_root(data_root, workspace, discovered)
-        splits_built = _write_manifests(data_root, workspace, built)
-        removed = _remove_splits_without_files(workspace, collections, wanted, discovered)
+        require_one_root(root, work, discovered)
+        splits_built = _write_manifests(root, work, built)
+        removed = _remove_splits_without_files(work, names, splits, discovered)
     return BuildReport(splits_built, removed, time.monotonic() - started)
 
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.collection import Collection
+from xlarank.data.collection import Collection, Names, listed
 from xlarank.data.errors import CollectionError, XlarankError, counted, reasons
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.store import read_manifest
 from xlarank.models.card import FALLBACK, FAMILY, KERNEL_FAMILY
 from xlarank.models.losses import params_of, specs_of
@@ -39,11 +39,11 @@ ROUNDS: Final = 300
 
 
 def cross_validate(
-    workspace: Workspace,
-    model: str | Sequence[str] | None = None,
+    workspace: WorkspaceLike = DEFAULT_ROOT,
+    model: Names | None = None,
     *,
     by: str = KERNEL_FAMILY,
-    collections: Sequence[str] = (),
+    collection: Names = (),
     fit: FitSettings | None = None,
 ) -> Evaluation:
     """Score training graphs out of fold.
@@ -63,31 +63,32 @@ def cross_validate(
     """
     if by not in HELD_OUT:
         raise XlarankError(f"`by` is {by!r}", expected=" or ".join(HELD_OUT))
-    rankers = [model] if isinstance(model, str) else list(dict.fromkeys(model or ()))
+    rankers = list(dict.fromkeys(listed(model or ())))
     for ranker in rankers:
         specs_of(ranker)
     settings = fit or FitSettings(ROUNDS)
     evaluation = Evaluation(HELD_OUT[by])
-    for collection in labelled_collections(workspace, collections):
-        name = str(collection)
-        with leaving_out(collection, collections, evaluation.left_out):
+    work = Workspace.of(workspace)
+    names = listed(collection)
+    for each in labelled_collections(work, names):
+        with leaving_out(each, names, evaluation.left_out):
             if rankers:
-                training = read_training_set(workspace, collection)
+                training = read_training_set(work, each)
                 models = []
                 for ranker in rankers:
-                    params, _ = params_for(workspace.study(collection), ranker, collection.kind)
-                    models.append(Model.of(ranker, collection.kind, params))
+                    params, _ = params_for(work.study(each), ranker, each.kind)
+                    models.append(Model.of(ranker, each.kind, params))
                 rankings = _out_of_fold(training, models, by, settings, evaluation)
             else:
-                trained = model_of(workspace, collection)
+                trained = model_of(work, each)
                 card = trained.require_card()
                 if by in (KERNEL_FAMILY, card.folds_by):
-                    rankings = _kept_by_train(workspace, collection, trained, evaluation)
+                    rankings = _kept_by_train(work, each, trained, evaluation)
                 else:
-                    training = training_set_of(workspace, collection, trained)
+                    training = training_set_of(work, each, trained)
                     rounds = replace(settings, rounds=card.rounds)
                     rankings = _out_of_fold(training, [trained], by, rounds, evaluation)
-            evaluation.rankings[name] = rankings
+            evaluation.rankings[str(each)] = rankings
     if not evaluation.rankings:
         why = "; ".join(reasons(evaluation.left_out))
         raise CollectionError(f"nothing could be cross-validated: {why}")

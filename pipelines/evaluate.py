@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from xlarank.data.collection import SPLITS, Collection
+from xlarank.data.collection import SPLITS, Collection, Names, listed
 from xlarank.data.errors import CollectionError, XlarankError, counted, naming, reasons
 from xlarank.data.families import program_family
 from xlarank.data.files import read_text
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats, Indices
@@ -22,49 +22,62 @@ from xlarank.pipelines.ranking.model_choice import Choice, ModelFrom, choose_for
 from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import Evaluation, add_metrics, graphs_to_score
 from xlarank.pipelines.support.progress import steps_of
-from xlarank.pipelines.support.score_files import Scores
+from xlarank.pipelines.support.score_files import Scores, ScoresLike
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
 
 
 def evaluate(
-    workspace: Workspace,
+    workspace: WorkspaceLike = DEFAULT_ROOT,
     *,
     split: str = "valid",
-    collections: Sequence[str] = (),
-    official_indices: Path | None = None,
+    collection: Names = (),
+    official_indices: str | Path | None = None,
     model_from: ModelFrom | None = None,
-    scores: Scores | None = None,
+    scores: ScoresLike | None = None,
 ) -> Evaluation:
-    """Evaluate what ranks each collection; the arguments are those of `xlarank.evaluate`.
+    """Evaluate what ranks each collection, or ``scores`` instead, on a labelled split.
 
-    The trained model of a collection is scored beside it, if it does not rank itself. The official
-    indices are ``{graph: [configuration]}``.
+    The trained model of a collection is scored beside it, if it does not rank itself.
+    ``model_from`` is as in `xlarank.rank`, ``scores`` as in `xlarank.submit`, and
+    ``official_indices`` is a folder of ``<source>_<search>.json`` files of layout configurations,
+    ``{graph: [configuration]}``.
 
     Raises `CollectionError` if nothing could be evaluated; that or `ModelError` if ``model_from``
     has no model or a named collection fails; `XlarankError` for an unknown split, and for the
     train split, which the collections' own models were trained on.
+
+    Examples:
+        >>> import tempfile, xlarank
+        >>> work = tempfile.mkdtemp()
+        >>> built = xlarank.build_features(xlarank.SAMPLE, work, collection="tile:cpu")
+        >>> board = xlarank.evaluate(work).to_polars()  # without a model, a formula ranks
+        >>> board["ranker"][0], board["graphs"][0]
+        ('estimated time', 12)
     """
+    given = Scores.read(scores, split)
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    if scores is not None and model_from is not None:
+    if given is not None and model_from is not None:
         raise XlarankError("both `scores` and `model_from` are given", expected="one of them")
-    if split == "train" and scores is None and model_from is None:
+    if split == "train" and given is None and model_from is None:
         got = "the models were trained on the train split"
         raise XlarankError(got, do="run cross-validate for scores out of fold")
+    work = Workspace.of(workspace)
+    names = listed(collection)
     evaluation = Evaluation(split)
-    chosen = labelled_collections(workspace, collections)
-    if scores is not None:
+    chosen = labelled_collections(work, names)
+    if given is not None:
         graphs = {}
-        for collection in chosen:
-            manifest = read_manifest(workspace, collection, split)
-            graphs[str(collection)] = [*manifest.graphs] if manifest else []
-        scores.require_known_graphs(graphs, split)
+        for each in chosen:
+            manifest = read_manifest(work, each, split)
+            graphs[str(each)] = [*manifest.graphs] if manifest else []
+        given.require_known_graphs(graphs, split)
     with steps_of(f"evaluating on {split}", len(chosen)) as step:
-        for collection in chosen:
-            step(str(collection))
-            with leaving_out(collection, collections, evaluation.left_out):
-                evaluation.rankings[str(collection)] = _evaluate(
-                    workspace, collection, evaluation, model_from, scores, official_indices
+        for each in chosen:
+            step(str(each))
+            with leaving_out(each, names, evaluation.left_out):
+                evaluation.rankings[str(each)] = _evaluate(
+                    work, each, evaluation, model_from, given, official_indices
                 )
     if not evaluation.rankings:
         why = "; ".join(reasons(evaluation.left_out))
@@ -78,7 +91,7 @@ def _evaluate(
     evaluation: Evaluation,
     model_from: ModelFrom | None,
     scores: Scores | None,
-    indices_folder: Path | None,
+    indices_folder: str | Path | None,
 ) -> Rankings:
     """Return the metrics of what ranks, of the trained model beside it and of rules."""
     split = evaluation.graphs
@@ -102,7 +115,7 @@ def _evaluate(
     official = None
     unlisted: set[str] = set()
     if indices_folder is not None and collection.kind == "layout":
-        official = _official_indices(indices_folder, collection)
+        official = _official_indices(Path(indices_folder), collection)
         unlisted = manifest.graphs.keys() - official.keys()
     excluded = dict.fromkeys(unlisted, "it has no official indices")
     excluded |= dict.fromkeys(known.get(first, ()), "the model was trained on it")

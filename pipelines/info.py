@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xlarank.data.collection import DataRoot, graph_files
+from xlarank.data.collection import DataRootLike, Names, find_data_root, graph_files, listed
 from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
@@ -34,9 +34,10 @@ class SplitInfo:
     broken: dict[str, str] = field(default_factory=dict)
 
 
-def info(data_root: DataRoot, *, collections: list[str] | None = None) -> list[SplitInfo]:
+def info(data_root: DataRootLike | None = None, *, collection: Names = ()) -> list[SplitInfo]:
     """Read the graph files of the collections (default: all) and return counts by split."""
-    files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
+    root = find_data_root(data_root)
+    files = graph_files(root.npz, listed(collection), where=str(root.path))
     splits: dict[tuple[str, str], SplitInfo] = {}
     with steps_of("reading graphs", len(files)) as step:
         for file in files:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import GraphFileError, XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import Graph, GraphLike, LayoutGraph
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.rows import GraphRows
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
@@ -35,27 +35,46 @@ if TYPE_CHECKING:  # imported when a table or an explanation is requested
 
 
 def rank(
-    workspace: Workspace,
     graph: GraphLike,
+    workspace: WorkspaceLike = DEFAULT_ROOT,
     *,
     target: str | None = None,
     collection: str | None = None,
     model_from: ModelFrom | None = None,
 ) -> Ranking:
-    """Rank every configuration of a graph or of an npz file by what `choose_for_graph` chooses.
+    """Rank the configurations of a graph, or of an npz file.
+
+    The hardware is ``target`` ("tpugraphs" for a file of the TpuGraphs dataset, or a chip:
+    "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v6e", "cpu", "nvidia-h200"), or the hardware of
+    ``collection``; else of the collection whose folder contains the file, else as the file says.
+
+    If the workspace has a trained model of ``collection``, by default the folder's, the
+    highest mean out of fold ranks: the model, or the ranker that needs no training. That is the
+    estimated time, for tiles of TPUs trees that learned from estimates of the TPU's compiler.
+    ``model_from`` decides otherwise: "trained", "shipped", a collection with a model, the folder
+    of one, or a fitted `GraphRanker`.
 
     Raises `GraphFileError` for the file, `ParameterError` if nothing names its hardware, and
-    `ModelError` if the model is missing.
+    `ModelError` if there is no model.
+
+    Examples:
+        >>> import xlarank
+        >>> kernel = xlarank.SAMPLE / "npz/tile/cpu/valid/bmm_tb__a.npz"
+        >>> ranking = xlarank.rank(kernel, workspace="nowhere")
+        >>> ranking.reason
+        'estimated time of the loops on cpu'
+        >>> len(ranking.best(5)), ranking.to_polars().height
+        (5, 64)
     """
     chosen, choice, hardware = choose_for_graph(
-        workspace, graph, target=target, collection=collection, model_from=model_from
+        Workspace.of(workspace), graph, target=target, collection=collection, model_from=model_from
     )
     return Ranking(chosen, rows_for_model(chosen, choice.model, hardware), choice, hardware)
 
 
 def rank_folder(
-    workspace: Workspace,
     folder: Path,
+    workspace: WorkspaceLike = DEFAULT_ROOT,
     *,
     target: str | None = None,
     collection: str | None = None,
@@ -79,7 +98,9 @@ def rank_folder(
         raise GraphFileError(got, expected="graphs in TpuGraphs format", do=do)
     rankings: dict[str, Ranking] = {}
     broken: dict[str, str] = {}
-    ranked = partial(rank, workspace, target=target, collection=collection, model_from=model_from)
+    ranked = partial(
+        rank, workspace=workspace, target=target, collection=collection, model_from=model_from
+    )
     with steps_of("ranking graphs", len(files)) as step:
         for path in sorted(files):
             name = path.relative_to(folder).as_posix().removesuffix(".npz")

@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 import xlarank
-from xlarank.data.collection import Collection, find_data_root
+from xlarank.data.collection import Collection, Names, find_data_root, listed
 from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import Workspace, WorkspaceLike
 from xlarank.features.meanings import meaning_of
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
@@ -56,21 +56,22 @@ _TOP: Final = 12
 
 
 def report(
-    workspace: Workspace, out: Path, *, collections: Sequence[str] = ()
+    workspace: WorkspaceLike, out: str | Path, *, collection: Names = ()
 ) -> list[dict[str, Any]]:
     """Write one self-contained page to ``out``, and return its `section` of each collection.
 
     Rankers are scored anew on the valid split; trained ones have their out-of-fold scores if there
     is none. Raises `CollectionError` if the workspace has no stored features.
     """
-    chosen = chosen_collections(workspace, collections)
+    work = Workspace.of(workspace)
+    chosen = chosen_collections(work, listed(collection))
     sections = []
     with steps_of("reporting", len(chosen)) as step:
-        for collection in chosen:
-            sections.append(section(workspace, collection))
-            step(str(collection))
-    page = _page(workspace, sections).encode("utf-8", "backslashreplace")  # names of files
-    with atomic_write(out) as partial:
+        for each in chosen:
+            sections.append(section(work, each))
+            step(str(each))
+    page = _page(work, sections).encode("utf-8", "backslashreplace")  # names of files
+    with atomic_write(Path(out)) as partial:
         partial.write_bytes(page)
     return sections
 

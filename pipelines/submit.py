@@ -13,11 +13,14 @@ from xlarank.data import submission
 from xlarank.data.collection import (
     Collection,
     DataRoot,
+    DataRootLike,
     GraphFile,
+    Names,
     choose,
     discover,
     find_data_root,
     graph_files,
+    listed,
 )
 from xlarank.data.errors import (
     CollectionError,
@@ -29,7 +32,7 @@ from xlarank.data.errors import (
 )
 from xlarank.data.graph import config_count, read_graph
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.assembly import assemble
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import (
@@ -47,7 +50,7 @@ from xlarank.pipelines.ranking.model_choice import (
     rows_for_model,
 )
 from xlarank.pipelines.support.progress import Step, steps_of
-from xlarank.pipelines.support.score_files import Scores
+from xlarank.pipelines.support.score_files import Scores, ScoresLike
 from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import leaving_out, require_one_root
 
@@ -96,48 +99,70 @@ class Submission(Table):
 
 
 def submit(
-    workspace: Workspace,
-    out: Path,
+    out: str | Path = "submission.csv",
+    workspace: WorkspaceLike = DEFAULT_ROOT,
     *,
-    data_root: DataRoot | None = None,
-    collections: Sequence[str] = (),
+    data_root: DataRootLike | None = None,
+    collection: Names = (),
     model_from: ModelFrom | None = None,
-    scores: Scores | None = None,
+    scores: ScoresLike | None = None,
 ) -> Submission:
-    """Write a submission; the arguments are those of `xlarank.submit`.
+    """Write and check a Kaggle submission of the test graphs of a data root.
 
-    It covers every test graph of the collections in the workspace and its data root. Graphs without
-    stored rows are read from the data root, and only the columns that their ranker reads are
-    computed. Graphs that nothing ranks are in the order of their files. The file is checked before
-    it is moved into place.
+    Nothing has to be built or trained before. The file covers every test graph of the collections
+    in the workspace and its data root; without a stored row, only the columns that their ranker
+    reads are computed. Graphs that nothing ranks are in the order of their files. The file is
+    checked before it is moved into place.
+
+    Args:
+        data_root: default: that of the workspace.
+        model_from: as in `xlarank.rank`.
+        scores: frame or file with the columns ``graph``, ``configuration`` and ``score``, lower is
+            faster, and optionally ``collection`` and ``split``, for any of the graphs; the others
+            are ranked as by `xlarank.rank`. Several are blended by mean rank.
 
     Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a
-    named collection without test graphs; `ModelError` for one without a model that fits.
+    named collection without test graphs; `ModelError` for one without a model that fits;
+    `XlarankError` for scores that do not fit.
+
+    Examples:
+        >>> import tempfile, xlarank
+        >>> from pathlib import Path
+        >>> work = Path(tempfile.mkdtemp())
+        >>> out = work / "submission.csv"
+        >>> submission = xlarank.submit(out, work, data_root=xlarank.SAMPLE, collection="tile:cpu")
+        >>> submission.rows, submission.unranked
+        ({'tile:cpu': 15}, 0)
+        >>> xlarank.check_submission(out, data_root=xlarank.SAMPLE, collection="tile:cpu").problems
+        []
     """
-    report = Submission(out)
+    report = Submission(Path(out))
+    work = Workspace.of(workspace)
+    named = listed(collection)
+    given = Scores.read(scores, "test")
     orders: dict[str, list[int]] = {}
     configs: dict[str, int] = {}
-    tests = _test_graphs(workspace, data_root, collections)
+    tests = _test_graphs(work, None if data_root is None else find_data_root(data_root), named)
     names = {}
-    for collection, (manifest, files) in tests.items():
+    for each, (manifest, files) in tests.items():
         stored = manifest.graphs if manifest is not None else {}
-        names[str(collection)] = [*stored, *(file.name for file in files)]
-    if scores is not None:
-        scores.require_known_graphs(names, "test")
+        names[str(each)] = [*stored, *(file.name for file in files)]
+    if given is not None:
+        given.require_known_graphs(names, "test")
     with steps_of("ranking test graphs", sum(map(len, names.values()))) as step:
-        for collection, (manifest, files) in tests.items():
-            with leaving_out(collection, collections, report.left_out):
-                configs |= _counts(collection, manifest, files, report)
-                choice = _choice(workspace, collection, manifest, model_from, scores, report)
-                stored_graphs = each_graph(workspace, collection, "test", manifest)
-                graphs = chain(stored_graphs, _computed_rows(collection, files, choice, report))
-                orders |= _ranked(collection, graphs, choice, scores, report, step)
+        for each, (manifest, files) in tests.items():
+            with leaving_out(each, named, report.left_out):
+                configs |= _counts(each, manifest, files, report)
+                choice = _choice(work, each, manifest, model_from, given, report)
+                stored_graphs = each_graph(work, each, "test", manifest)
+                graphs = chain(stored_graphs, _computed_rows(each, files, choice, report))
+                orders |= _ranked(each, graphs, choice, given, report, step)
     if not orders:
         why = "; ".join(reasons(report.left_out | report.broken))
         raise CollectionError(f"there is nothing to submit: {why}")
-    if scores is not None and scores.name not in " and ".join(report.ranked_by.values()):
-        raise CollectionError(f"{scores.name} has no scores of test graphs")
-    report.ranked = complete_submission(out, orders, configs)
+    if given is not None and given.name not in " and ".join(report.ranked_by.values()):
+        raise CollectionError(f"{given.name} has no scores of test graphs")
+    report.ranked = complete_submission(report.out, orders, configs)
     return report
 
 
@@ -283,23 +308,25 @@ class Checked:
 
 
 def check_submission(
-    path: Path, data_root: DataRoot, *, collections: Sequence[str] = ()
+    file: str | Path, *, data_root: DataRootLike | None = None, collection: Names = ()
 ) -> Checked:
     """Return all problems of a submission.
 
-    Its ids must be the ids of the test graphs of the data root, in all or the named collections. A
-    layout row lists every configuration once; a tile row at least 5 different ones, of which the
-    first 5 count (all if the graph has fewer). A graph whose file cannot be read is a problem, too.
+    Its ids must be the ids of the test graphs of the data root, by default chosen as in
+    `xlarank.build_features`, in all or the named collections. A layout row lists every
+    configuration once; a tile row at least 5 different ones, of which the first 5 count (all if the
+    graph has fewer). A graph whose file cannot be read is a problem, too.
     """
+    root = find_data_root(data_root)
     configs: dict[str, int | None] = {}
     unreadable = []
-    for file in graph_files(data_root.npz, collections, where=str(data_root.path)):
-        if file.split == "test":
-            row_id = submission_id(file.collection, file.name)
+    for graph in graph_files(root.npz, listed(collection), where=str(root.path)):
+        if graph.split == "test":
+            row_id = submission_id(graph.collection, graph.name)
             configs[row_id] = None
             try:
-                configs[row_id] = config_count(file.path, file.collection.kind)
+                configs[row_id] = config_count(graph.path, graph.collection.kind)
             except GraphFileError as error:
                 unreadable.append(f"{row_id} cannot be checked: {error}")
-    problems = [*submission.submission_problems(path, configs), *unreadable]
+    problems = [*submission.submission_problems(Path(file), configs), *unreadable]
     return Checked(len(configs), problems)

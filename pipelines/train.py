@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from xlarank.data.collection import Names, listed
 from xlarank.data.errors import CollectionError, counted
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.models.card import FALLBACK
 from xlarank.models.losses import DEFAULT, specs_of
 from xlarank.models.model import Model
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-#: Maximum number of rounds by default.
-ROUNDS: Final = 300
 #: Number of rounds without folds, except for time-trees of layouts, which rank without trees.
 _DEFAULT_ROUNDS: Final = 150
 
@@ -88,46 +86,71 @@ class Training(Table, list[TrainResult]):
 
 
 def train(
-    workspace: Workspace,
+    workspace: WorkspaceLike = DEFAULT_ROOT,
     *,
-    collections: Sequence[str] = (),
-    also_from: Sequence[str] = (),
+    collection: Names = (),
+    also_from: Names = (),
     model: str = DEFAULT,
     seeds: int = 3,
     with_valid: bool = False,
-    fit: FitSettings | None = None,
-    select: str = "mean",
     max_rows: int | None = None,
+    rounds: int = 300,
+    select: str = "mean",
+    seed: int = 0,
+    threads: int = 0,
 ) -> Training:
-    """Train and save a model of each collection; the arguments are those of `xlarank.train`.
+    """Train and save the model of each collection of a workspace.
 
-    ``fit`` has the maximum number of boosting rounds (default 300), the first seed and the number
-    of threads. If folds hold out kernel families, those unseen in training are ranked with a
-    fallback, blended with the compiler's default (`xlarank.models.card.blend_default`). A model
-    whose scores are all equal is not saved; models that were saved before an error stay.
+    If folds hold out kernel families, those unseen in training are ranked with a fallback, blended
+    with the compiler's default (`xlarank.models.card.blend_default`). A model whose scores are all
+    equal is not saved; models that were saved before an error stay.
+
+    Args:
+        collection: collections or patterns; default: all with rows.
+        also_from: additional training collections of the same kind, which are not scored.
+        model: name of the ranker.
+        seeds: number of boosters whose scores are averaged, from ``seed`` on.
+        with_valid: also train on the valid split; afterwards, scores on it are meaningless.
+        max_rows: training rows of a collection, sampled evenly from its graphs; 0: all, None:
+            100,000 for layouts, 500,000 for tiles.
+        rounds: maximum number of boosting rounds; folds choose.
+        select: score that folds choose by: "mean", or "robust" (less a quarter of the spread).
+        threads: 0 and -1: all cores.
 
     Raises `CollectionError` or `ModelError` for a named collection (others are left out with their
     reason), and `CollectionError` if nothing could be trained.
+
+    Examples:
+        >>> import tempfile, xlarank
+        >>> work = tempfile.mkdtemp()
+        >>> built = xlarank.build_features(xlarank.SAMPLE, work, collection="tile:cpu")
+        >>> trained = xlarank.train(work, seeds=1, rounds=20, threads=1)
+        >>> print(trained)
+        tile:cpu is ranked by ..., 0.9... out of fold on 30 graphs; ...
+        >>> trained.to_polars().columns[:4]
+        ['collection', 'ranker', 'graphs', 'score']
     """
     Interval(1, whole=True)("`seeds`", seeds)
     Interval(0, whole=True)("max_rows", max_rows or 0)
     require_selection("select", select)
     specs_of(model)  # raises for an unknown name
-    workspace.require_writable()
-    fit = fit or FitSettings(ROUNDS)
-    extra = chosen_collections(workspace, also_from) if also_from else []
+    work = Workspace.of(workspace)
+    work.require_writable()
+    fit = FitSettings(rounds, seed, threads)
+    names = listed(collection)
+    extra = chosen_collections(work, listed(also_from)) if also_from else []
     splits = ("train", "valid") if with_valid else ("train",)
     left_out: dict[str, str] = {}
     results = []
-    for collection in chosen_collections(workspace, collections):
-        with leaving_out(collection, collections, left_out):
+    for each in chosen_collections(work, names):
+        with leaving_out(each, names, left_out):
             began = time.monotonic()
-            training = read_training_set(workspace, collection, splits, extra, max_rows)
-            result = _train(workspace, training, model, seeds, fit, select)
+            training = read_training_set(work, each, splits, extra, max_rows)
+            result = _train(work, training, model, seeds, fit, select)
             results.append(replace(result, seconds=time.monotonic() - began))
     if not results:
         raise CollectionError("; ".join(left_out.values()))
-    skipped = [TrainResult(collection, skipped=reason) for collection, reason in left_out.items()]
+    skipped = [TrainResult(name, skipped=reason) for name, reason in left_out.items()]
     return Training([*results, *skipped])
 
 

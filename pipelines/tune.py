@@ -14,9 +14,9 @@ import optuna
 from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.data.collection import Collection
+from xlarank.data.collection import Collection, Names, listed
 from xlarank.data.errors import CollectionError, ModelError
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.models.losses import DEFAULT, params_of, specs_of
 from xlarank.models.model import Model
 from xlarank.models.params import Interval, suggest_params
@@ -64,10 +64,10 @@ class TuneResult:
 
 
 def tune(
-    workspace: Workspace,
+    workspace: WorkspaceLike = DEFAULT_ROOT,
     *,
     trials: int,
-    collections: Sequence[str] = (),
+    collection: Names = (),
     timeout: float | None = None,
     model: str = DEFAULT,
     fit: FitSettings | None = None,
@@ -88,20 +88,22 @@ def tune(
     Interval(1, whole=True)("`trials`", trials)
     require_selection("select", select)
     specs_of(model)  # raises for an unknown name
-    workspace.require_writable()
+    work = Workspace.of(workspace)
+    work.require_writable()
     fit = fit or FitSettings(ROUNDS)
     deadline = None if timeout is None else time.monotonic() + timeout
-    chosen = chosen_collections(workspace, collections)
+    names = listed(collection)
+    chosen = chosen_collections(work, names)
     left_out: dict[str, str] = {}
     results = list[TuneResult]()
     with (
-        open_storage(workspace, storage) as opened,
+        open_storage(work, storage) as opened,
         steps_of(f"tuning {model}", trials * len(chosen)) as step,
     ):
-        for number, collection in enumerate(chosen):
+        for number, each in enumerate(chosen):
             share = deadline and max(0.0, deadline - time.monotonic()) / (len(chosen) - number)
-            with leaving_out(collection, collections, left_out):
-                objective = Objective.of(workspace, collection, model, fit, select)
+            with leaving_out(each, names, left_out):
+                objective = Objective.of(work, each, model, fit, select)
                 study = open_study(opened, objective.study_name, objective.defaults, fit.seed)
                 results.append(_optimize(objective, study, trials, share, step))
     if not results:

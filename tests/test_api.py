@@ -231,6 +231,7 @@ def test_the_folder_of_the_files_names_the_target(tmp_path):
 
 IMPORTING = """
 import os
+import polars  # sets a variable itself
 before = dict(os.environ)
 hooks = []
 os.register_at_fork = lambda **functions: hooks.append(functions)

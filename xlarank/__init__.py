@@ -22,38 +22,43 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.4.0"
 if _TYPE_CHECKING:
-    from xlarank.api import build_features as build_features
-    from xlarank.api import check_submission as check_submission
-    from xlarank.api import cross_validate as cross_validate
-    from xlarank.api import evaluate as evaluate
-    from xlarank.api import submit as submit
-    from xlarank.api import train as train
     from xlarank.data.collection import SAMPLE as SAMPLE
     from xlarank.data.errors import XlarankError as XlarankError
     from xlarank.data.graph import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.data.writing import write_graph as write_graph
     from xlarank.features.assembly import compute_features as compute_features
-    from xlarank.graph_api import advise as advise
-    from xlarank.graph_api import explain as explain
-    from xlarank.graph_api import rank as rank
-    from xlarank.graph_api import show_progress as show_progress
     from xlarank.graph_ranker import GraphRanker as GraphRanker
+    from xlarank.graph_ranker import cross_validate as cross_validate
+    from xlarank.pipelines.build_features import build_features as build_features
+    from xlarank.pipelines.evaluate import evaluate as evaluate
+    from xlarank.pipelines.programs.advise.advice import advise as advise
     from xlarank.pipelines.rank import Ranking as Ranking
+    from xlarank.pipelines.rank import rank as rank
+    from xlarank.pipelines.ranking.score_difference import explain as explain
+    from xlarank.pipelines.submit import check_submission as check_submission
+    from xlarank.pipelines.submit import submit as submit
+    from xlarank.pipelines.support.progress import show_progress as show_progress
+    from xlarank.pipelines.train import train as train
     from xlarank.stored_rows import load_rows as load_rows
 
 #: Public names by module, imported on first access so that the command line starts quickly.
 _NAMES = {
-    "api": "build_features check_submission cross_validate evaluate submit train",
     "data.collection": "SAMPLE",
     "data.errors": "XlarankError",
     "data.graph": "read_graph",
     "data.hlo.reading": "read_hlo",
     "data.writing": "write_graph",
     "features.assembly": "compute_features",
-    "graph_api": "advise explain rank show_progress",
-    "graph_ranker": "GraphRanker",
-    "pipelines.rank": "Ranking",
+    "graph_ranker": "GraphRanker cross_validate",
+    "pipelines.build_features": "build_features",
+    "pipelines.evaluate": "evaluate",
+    "pipelines.programs.advise.advice": "advise",
+    "pipelines.rank": "Ranking rank",
+    "pipelines.ranking.score_difference": "explain",
+    "pipelines.submit": "check_submission submit",
+    "pipelines.support.progress": "show_progress",
+    "pipelines.train": "train",
     "stored_rows": "load_rows",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

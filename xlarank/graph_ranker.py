@@ -25,7 +25,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.ranking.model_choice import rows_for_model
 from xlarank.pipelines.training.frames import is_frame, read_frame, rows_by_graph
-from xlarank.pipelines.training.graphs import TrainingRows, graph_list
+from xlarank.pipelines.training.graphs import OutOfFold, TrainingRows, graph_list
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -275,3 +275,31 @@ class GraphRanker:
 
 #: Parameters of the constructor that all rankers share, in order.
 _COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
+
+
+def cross_validate(
+    rows: Iterable[GraphLike] | Frame, model: str | GraphRanker | None = None
+) -> OutOfFold:
+    """Score each graph by a ranker fitted without its family, at the best number of rounds.
+
+    ``rows`` is a frame of one collection as `load_rows` returns it, with any further columns of
+    numbers, or a list of measured graphs. The folds of a frame are those of `train`, its columns
+    ``fold`` and ``held_out``; without them families are held out. ``model`` is a `GraphRanker`,
+    which is not fitted itself, or the name of a ranker; by default ``GraphRanker()``.
+
+    Tiles of unseen kernel families are ranked half by the compiler's default, as by the models of
+    `train`; `GraphRanker.predict` ranks without this help.
+
+    Raises `xlarank.data.errors.ModelError` for rows that cannot be used.
+
+    Examples:
+        >>> import xlarank
+        >>> kernels = sorted((xlarank.SAMPLE / "npz/tile/cpu/train").glob("*__a.npz"))
+        >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1)
+        >>> xlarank.cross_validate(kernels[:5], ranker).mean > 0.5
+        True
+    """
+    if model is None or isinstance(model, str):
+        model = GraphRanker() if model is None else GraphRanker(model)
+    training = TrainingRows.of(rows, model.target)
+    return training.cross_validate(model.unfitted(training.collection.kind), model.settings)

@@ -253,7 +253,7 @@ _LABELS: Final = (
 
 def _built(job: Job) -> Workspace:
     workspace = Workspace(job.workspace)
-    build_features(job.root, workspace, collections=job.collections, splits=("train",))
+    build_features(job.root, workspace, collection=job.collections, split=("train",))
     return workspace
 
 
@@ -263,7 +263,7 @@ def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Score
     """
     by = "family" if collection.kind == "layout" else "kernel-family"
     fit = FitSettings(_ROUNDS)
-    evaluation = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
+    evaluation = cross_validate(place, by=by, collection=[str(collection)], model=ranker, fit=fit)
     return next(iter(evaluation.rankings[str(collection)].values()))
 
 

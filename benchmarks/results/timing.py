@@ -41,8 +41,8 @@ def time_file(file: Path, repeats: int = 7) -> None:
 
     with tempfile.TemporaryDirectory() as empty:
         workspace = Workspace(Path(empty))
-        ranking = rank(workspace, file)
-        works = (load, columns, lambda: rank(workspace, file))
+        ranking = rank(file, workspace)
+        works = (load, columns, lambda: rank(file, workspace))
         seconds = [[timed(work) for work in works] for _ in range(repeats)]  # in turn
     print(*map(min, zip(*seconds, strict=True)), memory, len(ranking.order))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -38,8 +38,16 @@ from xlarank.models.stored import (
 )
 from xlarank.models.validation.metrics import objective_value
 
-#: Ranker: "trained", "shipped", a collection with a model, the folder of one, or a model.
-ModelFrom: TypeAlias = str | Path | Model
+
+class Fitted(Protocol):
+    """Fitted ranker, such as a `GraphRanker`."""
+
+    @property
+    def fitted_model(self) -> Model: ...
+
+
+#: Ranker: "trained", "shipped", a collection with a model, the folder of one, or a fitted ranker.
+ModelFrom: TypeAlias = str | Path | Fitted
 #: Values of ``model_from`` besides a collection and a folder: the ranker that needs no training,
 #: and the model trained on the collection, even if the other scores higher.
 SHIPPED: Final = "shipped"
@@ -128,15 +136,15 @@ def _choose(
         if collection is not None and trained is None and trained_collections(workspace):
             reason += "; no trained model"
         return Choice(model, reason, trained)
-    if isinstance(model_from, Model):
-        _require_kind(model_from, kind, f"the given {model_from.name}")
-        reason = f"{model_from.name}, fitted on {model_from.require_card().collection}"
-        return Choice(model_from, reason, trained)
-    if model_from is not None:
+    if model_from is None:
+        assert trained is not None
+        return best_of(trained)
+    if isinstance(model_from, str | Path):
         model = named_model(workspace, str(model_from), kind)
         return Choice(model, f"{model.name} of {model_from}", trained)
-    assert trained is not None
-    return best_of(trained)
+    model = model_from.fitted_model
+    _require_kind(model, kind, f"the given {model.name}")
+    return Choice(model, f"{model.name}, fitted on {model.require_card().collection}", trained)
 
 
 def best_of(trained: Model) -> Choice:

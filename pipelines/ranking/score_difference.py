@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, GraphLike, LayoutGraph
 from xlarank.data.structure import tensor_ranks
-from xlarank.data.workspace import Workspace
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
@@ -104,8 +104,8 @@ class Explanation(Table):
 
 
 def explain(
-    workspace: Workspace,
     graph: GraphLike,
+    workspace: WorkspaceLike = DEFAULT_ROOT,
     *,
     config: int | None = None,
     against: str | int | None = None,
@@ -113,11 +113,20 @@ def explain(
     collection: str | None = None,
     model_from: ModelFrom | None = None,
 ) -> Explanation:
-    """Explain a graph or an npz file by `explain_graph`, with the model that `choose_for_graph`
-    chooses.
+    """Explain the difference of the scores of two configurations, by cause, column and node.
+
+    ``config`` is by default the first of the ranking, and ``against`` the compiler's default; the
+    other arguments are those of `xlarank.rank`.
+
+    Examples:
+        >>> import xlarank
+        >>> mlp = xlarank.SAMPLE / "npz/layout/cpu/random/valid/mlp__a.npz"
+        >>> explanation = xlarank.explain(mlp, workspace="nowhere")
+        >>> explanation.ranks[0], explanation.to_polars().columns
+        (1, ['part', 'name', 'contribution'])
     """
     chosen, choice, hardware = choose_for_graph(
-        workspace, graph, target=target, collection=collection, model_from=model_from
+        Workspace.of(workspace), graph, target=target, collection=collection, model_from=model_from
     )
     return explain_graph(chosen, choice.model, hardware, config=config, against=against)
 

@@ -17,7 +17,12 @@ _SECONDS: Final = 0.5
 _display: Display | None = None
 
 
-def show_progress(display: Display | None) -> None:
+def show_progress(show: bool = True) -> None:
+    """Print the progress of later calls, one line for each job, or stop printing it."""
+    set_display(print_steps if show else None)
+
+
+def set_display(display: Display | None) -> None:
     """Show all later jobs by a display; None shows nothing."""
     global _display
     _display = display

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,12 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: A frame of polars or pandas, or a parquet or CSV file.
+ScoreSource: TypeAlias = "str | Path | pl.DataFrame | pd.DataFrame"
+ScoresLike: TypeAlias = "ScoreSource | Sequence[ScoreSource]"
 _REQUIRED: Final = ("graph", "configuration", "score")
 #: Columns that are read; the last two are optional.
 _SCHEMA: Final = pl.Schema(
@@ -48,18 +54,18 @@ class Scores:
     tables: list[pl.DataFrame]
 
     @classmethod
-    def read(cls, sources: Any, split: str) -> Scores | None:
+    def read(cls, sources: ScoresLike | None, split: str) -> Scores | None:
         """Read a parquet or CSV file or a frame of polars or pandas, or several; None without any.
 
         Raises `XlarankError`.
         """
         names = []
         tables = []
-        for source in sources if isinstance(sources, list) else [sources]:
+        for source in sources if isinstance(sources, list | tuple) else [sources]:
             if source is not None:
                 is_file = isinstance(source, str | Path)
                 names.append(str(source) if is_file else "the frame of scores")
-                tables.append(_table(Path(source) if is_file else source, names[-1], split))
+                tables.append(_table(source, names[-1], split))
         return cls(names, tables) if tables else None
 
     @property
@@ -129,10 +135,11 @@ def _table(source: Any, name: str, split: str) -> pl.DataFrame:
 def _frame(source: Any) -> pl.DataFrame:
     if isinstance(source, pl.DataFrame):
         return source
-    if not isinstance(source, Path):
+    if not isinstance(source, str | Path):
         return pl.DataFrame(pl.from_pandas(source))
-    content = read_bytes(source)
-    if source.suffix.lower() == ".csv":
+    path = Path(source)
+    content = read_bytes(path)
+    if path.suffix.lower() == ".csv":
         return pl.read_csv(content, infer_schema=False)  # numeric names keep their leading zeros
     return pl.read_parquet(content)
 

@@ -13,7 +13,6 @@ from tests.pipelines.trees import edit_json
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.families import program_family
-from xlarank.data.workspace import Workspace
 from xlarank.features.store import Manifest
 from xlarank.models import files as module
 from xlarank.models.card import CARD, blend_default, read_card
@@ -224,7 +223,7 @@ MEASURED_LAYOUTS = {
 
 @pytest.mark.parametrize("place", MEASURED_LAYOUTS)
 def test_the_time_model_ranks_measured_layouts(place, real_data, tmp_path):
-    ranking = rank(Workspace(tmp_path), real_data / "npz/layout/xla" / f"{place}.npz")
+    ranking = rank(real_data / "npz/layout/xla" / f"{place}.npz", tmp_path)
     assert ranking.estimated is not None
     tau, tau_b = MEASURED_LAYOUTS[place]
     assert ranking.metrics["tau"] >= tau and ranking.metrics["tau_b"] >= tau_b, ranking.metrics
@@ -233,7 +232,7 @@ def test_the_time_model_ranks_measured_layouts(place, real_data, tmp_path):
 
 def test_tiles_that_the_shipped_model_never_saw_are_ranked_with_times(tmp_path):
     paths = sorted((SAMPLE / "npz/tile/tpu-estimate/valid").glob("*.npz"))[:12]
-    first, *others = rankings = [rank(Workspace(tmp_path), path) for path in paths]
+    first, *others = rankings = [rank(path, tmp_path) for path in paths]
     assert len(others) == 11 and {one.ranked_by for one in rankings} == {SHIPPED_TREES}
     assert np.mean([ranking.metrics["tau"] for ranking in rankings]) > 0.9
     errors = [np.median(np.abs(one.estimated / one.runtime - 1)) for one in rankings]

@@ -119,15 +119,15 @@ def compiler(monkeypatch):
     return compiler
 
 
-def run(compiler, out, **settings):
-    result = advise("mine:program", compiler, out=out, **settings)
+def run(out, **settings):
+    result = advise("mine:program", out=out, **settings)
     validate("advise", plain_values(result))
     return result
 
 
 def test_entry_layouts_are_chosen_by_the_compiler_and_set_by_the_printed_code(compiler, tmp_path):
     compiler.spared = 0
-    result = run(compiler, tmp_path)
+    result = run(tmp_path)
     assert compiler.compiled[:3] == ["default False", "auto False", "auto False"]
     assert result.stopped == "nothing is left to try"
     times = [result.default_ns, result.code_ns, result.module_ns]
@@ -154,7 +154,7 @@ def test_entry_layouts_are_chosen_by_the_compiler_and_set_by_the_printed_code(co
 
 def test_operations_around_copies_are_laid_out_in_the_edited_module(compiler, tmp_path, capsys):
     compiler.useless = True
-    result = run(compiler, tmp_path)
+    result = run(tmp_path)
     (change,) = result.changes
     assert (change["name"], change["minor_to_major"]) == ("dot.3", (1, 0))
     assert result.code_ns is None and result.speedup == pytest.approx(400 / 350)
@@ -169,7 +169,7 @@ def test_operations_around_copies_are_laid_out_in_the_edited_module(compiler, tm
 
 
 def test_advice_names_costs_that_the_estimate_does_not_count(compiler, tmp_path, capsys):
-    result = run(compiler, tmp_path)
+    result = run(tmp_path)
     batch = replace(result.inputs[0], kind="input")
     net = 1 / (1 / result.speedup + 300 / result.diagnosis.cycles)
     note = f"net gain {net:.3f} with layer['w'] laid out anew in each call"
@@ -193,7 +193,7 @@ def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, c
     ):
         compiler.advised_seconds = seconds
         out = tmp_path / str(seconds)
-        result = run(compiler, out, measure=True)
+        result = run(out, measure=True)
         assert text in result.measured["summary"] and result.measured["expected"] == 4
         gains = [result.speedup > 1, result.lines, result.inputs, result.is_worthwhile]
         assert [*map(bool, gains)] == [kept] * 4
@@ -202,12 +202,12 @@ def test_advice_that_measuring_does_not_confirm_is_dropped(compiler, tmp_path, c
         assert result.measured["summary"].partition(":")[0] in capsys.readouterr().out
     compiler.advised_seconds = "no memory"
     with pytest.raises(CompilerError, match=r"as advised does not run .no memory"):
-        run(compiler, tmp_path, measure=True)
+        run(tmp_path, measure=True)
 
 
 def test_a_measured_target_shows_its_measurement_alone(compiler, tmp_path, capsys):
     compiler.target = chip_named("cpu")
-    result = run(compiler, tmp_path)
+    result = run(tmp_path)
     assert result.measured is not None and result.code_ns is None
     assert result.speedup == result.measured["speedup"] > 1.5
     _show_advice(result)
@@ -228,7 +228,7 @@ def test_the_hash_of_a_program_is_that_of_its_computations_without_source_lines(
 def test_a_default_that_does_not_compile_is_explained(compiler, tmp_path):
     compiler.broken = Outcome("failed", message="X: Custom emitter for ffi not found")
     with pytest.raises(CompilerError, match=r"default fails.*ffi not found.*replace custom calls"):
-        run(compiler, tmp_path, budget=3)
+        run(tmp_path, budget=3)
 
 
 def test_a_function_that_is_no_program_is_named(monkeypatch):
@@ -253,11 +253,11 @@ def test_a_function_that_is_no_program_is_named(monkeypatch):
 def test_the_compilers_choice_is_kept_if_nothing_beats_it(compiler, tmp_path):
     compiler.useless = True
     compiler.spared = 0
-    result = run(compiler, tmp_path)
+    result = run(tmp_path)
     assert result.speedup == 1 and not result.is_worthwhile and not result.lines
     assert not (tmp_path / "mine.advised.pb").exists()
-    assert run(compiler, tmp_path / "one", budget=1).compiled == {"ok": 1}
-    assert run(compiler, tmp_path / "none", minutes=0.0).stopped == "the time is over"
+    assert run(tmp_path / "one", budget=1).compiled == {"ok": 1}
+    assert run(tmp_path / "none", minutes=0.0).stopped == "the time is over"
     with pytest.raises(CompilerError, match="'tpu-v9' is not"):
         chip_named("tpu-v9")
 

@@ -35,7 +35,7 @@ from xlarank.pipelines.submit import check_submission, submit
 from xlarank.pipelines.support import building
 from xlarank.pipelines.support.processes import connected
 
-VALID = {"collections": [LAYOUT], "splits": ["valid"]}
+VALID = {"collection": [LAYOUT], "split": ["valid"]}
 
 
 def manifest(workspace, collection=LAYOUT, split="train"):
@@ -114,12 +114,12 @@ def test_only_what_changed_is_built_again(tree, built):
 def test_rows_of_a_split_or_collection_without_files_are_removed(tree, built, tmp_path):
     assert build(tree, built).removed == []
     shutil.rmtree(graph_path(tree, TILE, "test", "a").parent)
-    assert build(tree, built, collections=[LAYOUT]).removed == []
-    assert build(tree, built, splits=["train"]).removed == []
+    assert build(tree, built, collection=[LAYOUT]).removed == []
+    assert build(tree, built, split=["train"]).removed == []
     with pytest.raises(FeatureStoreError, match=r"older than their files \(.*: removed"):
         stored(built, TILE, "test")
     assert build(tree, built).removed == [f"{TILE} test"]
-    report = submit(Workspace(built), tmp_path / "out.csv")
+    report = submit(tmp_path / "out.csv", built)
     assert not stored(built, TILE, "test") and not report.covers(TILE)
     assert check_submission(tmp_path / "out.csv", data_root=trees.data_root(tree)).problems == []
     shutil.rmtree(tree / "npz/tile")
@@ -192,9 +192,9 @@ def test_graphs_share_a_file_up_to_so_many_graphs_and_configurations_that_are_ke
 @pytest.mark.slow
 def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
     work = tmp_path / "work"
-    chosen = {**VALID, "splits": ["train", "valid"]}
+    chosen = {**VALID, "split": ["train", "valid"]}
     build(tree, work, max_configs=10, **chosen)
-    for split in chosen["splits"]:
+    for split in chosen["split"]:
         drawn = stored(work, split=split)
         for name, full in stored(shared_built, split=split).items():
             assert len(drawn[name]) == (10 if split == "train" else len(full))
@@ -238,7 +238,7 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     save_npz(graph_path(tree, harmful, "valid", "alpha__a"), trees.layout_graph(3))
     before = set(tmp_path.rglob("*"))
     work = tmp_path / "work"
-    report = build(tree, work, jobs=0, collections=[LAYOUT, harmful], splits=["valid"])
+    report = build(tree, work, jobs=0, collection=[LAYOUT, harmful], split=["valid"])
     refused = {f"{LAYOUT} valid {name}" for name in (*unsafe, *unreadable)}
     assert set(report.broken) == {*refused, f"{harmful} valid alpha__a"}
     assert all(f"{name}.npz" in report.broken[f"{LAYOUT} valid {name}"] for name in unreadable)
@@ -250,7 +250,7 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     written = set(tmp_path.rglob("*")) - before
     assert all(path.is_relative_to(work) for path in written), "nothing outside the workspace"
     graph_path(tree, TILE, "valid", "pool__a").write_bytes(b"no zip")
-    report = build(tree, work, collections=[TILE], splits=["valid", "train"])
+    report = build(tree, work, collection=[TILE], split=["valid", "train"])
     assert [part["split"] for part in report.splits] == ["train", "valid"]
     broken = manifest(work, TILE, "valid")
     assert (broken.graphs, [*broken.broken]) == ({}, ["pool__a"])
@@ -300,7 +300,7 @@ def test_bad_requests(tree, tmp_path):
     for root, options, kind, message in (
         # the disk is the trouble, not the graphs
         (tree, {}, WorkspaceError, r"cannot write .*features"),
-        (tree, {"splits": ["validation"]}, CollectionError, no_split),
+        (tree, {"split": ["validation"]}, CollectionError, no_split),
         (tree, {"jobs": -1}, XlarankError, "`jobs` is -1"),
         (tree, {"max_configs": -1}, XlarankError, "`max_configs` is -1"),
         (tree, {"seed": 2**31}, XlarankError, "`seed` is 2147483648; expected a whole number"),
@@ -362,7 +362,7 @@ def test_a_file_that_a_worker_does_not_see_is_broken_alone(tree, tmp_path):
 
 def test_files_that_do_not_fit_into_memory_together_are_named(tree, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.features.store.write_rows", Mock(side_effect=MemoryError))
-    broken = build(tree, tmp_path / "work", collections=[TILE], splits=["train"]).broken
+    broken = build(tree, tmp_path / "work", collection=[TILE], split=["train"]).broken
     names = [f"{name}.npz" for name in trees.TREE[TILE]["train"]]
     (why,) = set(broken.values())
     assert len(broken) == len(names) > 1 and all(name in why for name in names)
@@ -395,8 +395,8 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
         local_cluster(1) as cluster,
     ):
         monkeypatch.setattr(building, "build_remotely", trees.die)
-        asked = {"collections": [TILE], "scheduler": cluster.scheduler_address}
-        (why,) = build(tree, tmp_path / "work", splits=["valid"], **asked).broken.values()
+        asked = {"collection": [TILE], "scheduler": cluster.scheduler_address}
+        (why,) = build(tree, tmp_path / "work", split=["valid"], **asked).broken.values()
         monkeypatch.undo()
         died = "pool__a.npz: 1 workers died while they built it"
         assert why.startswith(f"{died}; expected workers with enough")

@@ -38,8 +38,7 @@ def collected(program, out, target="tpu-v3", *, jobs=1, minutes=10.0, **settings
 
 
 def advise(program, out, target="tpu-v3", **settings):
-    with Compiler(target, jobs=2) as compiler:
-        return advise_program(program, compiler, out=out, **settings)
+    return advise_program(program, target=target, out=out, jobs=2, **settings)
 
 
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):

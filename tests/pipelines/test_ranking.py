@@ -38,7 +38,7 @@ from xlarank.pipelines.support.evaluation import evaluate_graph
 
 
 def run(workspace, path, collection=None, model_from="trained"):
-    return rank(Workspace(workspace), path, collection=collection, model_from=model_from)
+    return rank(path, workspace, collection=collection, model_from=model_from)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_the_hardware_of_a_file_is_its_folder_its_own_word_or_an_argument(
     with pytest.raises(ParameterError, match="x does not say its hardware; expected tpugraphs for"):
         run(trained, bare, model_from=None)
     tagged = save_npz(tmp_path / "y.npz", layout_graph(5) | {"target": np.array(target)})
-    by_argument = rank(Workspace(trained), bare, target=target)
+    by_argument = rank(bare, trained, target=target)
     by_tag = run(trained, tagged, model_from=None)
     for ranking in (by_argument, by_tag):
         assert (ranking.ranked_by, ranking.target) == (ESTIMATED_TIME, target)
@@ -241,11 +241,11 @@ def test_the_hardware_of_a_file_is_its_folder_its_own_word_or_an_argument(
     folder = graph_path(tmp_path, "layout:nvidia-a100:random", "valid", "z__a")
     in_tree = save_npz(folder, layout_graph(5) | {"target": np.array(target)})
     assert run(trained, in_tree, model_from=None).target == "nvidia-a100"
-    assert rank(Workspace(trained), in_tree, target=target).target == target
+    assert rank(in_tree, trained, target=target).target == target
     with pytest.raises(ParameterError, match="both `target` and `collection` are given"):
-        rank(Workspace(trained), bare, target=target, collection=LAYOUT)
+        rank(bare, trained, target=target, collection=LAYOUT)
     with pytest.raises(ParameterError, match="`target` is 'tpu'; expected tpugraphs"):
-        rank(Workspace(trained), bare, target="tpu")
+        rank(bare, trained, target="tpu")
 
 
 def test_what_ships_needs_no_workspace_and_tiles_of_tpus_are_ranked_by_trees(tmp_path):
@@ -272,14 +272,14 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     with pytest.raises(GraphFileError, match="cannot be opened"):
         xlarank.rank(tmp_path, shared_trained)
     with pytest.raises(GraphFileError, match="holds no npz files"):
-        rank_folder(Workspace(shared_trained), shared_trained / "models")
+        rank_folder(shared_trained / "models", shared_trained)
     folder = graph_path(tree, LAYOUT, "valid", "x").parent
     (folder / "broken.npz").write_bytes(b"no zip")
     for hidden in (".venv/lib", "env/lib"):
         (folder / hidden).mkdir(parents=True)
         shutil.copy(folder / "delta__a.npz", folder / hidden / "test-data.npz")
     (folder / "env/pyvenv.cfg").write_text("")
-    rankings, broken = rank_folder(Workspace(shared_trained), folder)
+    rankings, broken = rank_folder(folder, shared_trained)
     assert set(rankings) == {"delta__a", "delta__b"} and set(broken) == {"broken"}
     alone = run(shared_trained, folder / "delta__a.npz")
     write_rankings(tmp_path / "out.csv", rankings)
@@ -291,7 +291,7 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
 
 
 def explained(workspace, path, **asked):
-    return explain(Workspace(workspace), path, collection=LAYOUT, **asked)
+    return explain(path, workspace, collection=LAYOUT, **asked)
 
 
 def test_causes_and_columns_add_up_to_the_difference(shared_trained, path, capsys):
@@ -365,7 +365,7 @@ def test_segments_are_connected_nodes():
 
 def test_tiles_have_causes_but_no_nodes(shared_tree, shared_trained):
     path = next((shared_tree / "npz" / "tile" / "cpu" / "valid").glob("*.npz"))
-    explanation = explain(Workspace(shared_trained), path, collection=TILE)
+    explanation = explain(path, shared_trained, collection=TILE)
     assert not explanation.nodes and not explanation.segments
     assert explanation.against == 0, "the first tile is the compiler's default"
     assert sum(explanation.causes.values()) == pytest.approx(explanation.difference, abs=1e-6)
@@ -394,7 +394,7 @@ def test_ties_share_a_line_and_a_lone_configuration_has_no_next_step(tmp_path):
     words = ("--workspace", tmp_path, "--target", "tpugraphs")
     out, following = printed(save_npz(tmp_path / "a.npz", arrays), *words, "--top", "1")
     printed_all, _ = printed(tmp_path / "a.npz", *words)
-    ranking = rank(Workspace(tmp_path), tmp_path / "a.npz", target="tpugraphs")
+    ranking = rank(tmp_path / "a.npz", tmp_path, target="tpugraphs")
     tied = np.flatnonzero(ranking.scores == ranking.scores.min())
     assert len(tied) == ranking.tied_first > 1
     options = f"--workspace {tmp_path} --target tpugraphs"
@@ -422,7 +422,7 @@ def test_a_program_without_configurable_nodes_is_explained(tmp_path):
     arrays["node_config_ids"] = arrays["node_config_ids"][:0]
     arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
     path = save_npz(tmp_path / "fixed.npz", arrays)
-    explanation = explain(Workspace(tmp_path), path, config=1, against=0, target="cpu")
+    explanation = explain(path, tmp_path, config=1, against=0, target="cpu")
     assert explanation.difference == 0 and "identical" in explanation.notes[-1]
 
 
@@ -432,7 +432,7 @@ GPU_GRAPH = SAMPLE / "npz/layout/nvidia-h200/random/valid/crossattn__a.npz"
 def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path, capsys):
     """The first dot of attention is read across its rows: copies, in the words of a GPU."""
     work = Workspace(tmp_path)
-    ranking = rank(work, GPU_GRAPH)
+    ranking = rank(GPU_GRAPH, work)
     assert ranking.reason == "estimated time of copies on nvidia-h200"
     assert repr(ranking).startswith("<Ranking of 'crossattn__a' by estimated time: ")
     write_rankings(tmp_path / "out.csv", {"a": ranking})
@@ -441,7 +441,7 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path, 
     measured = ranking.runtime[0]
     assert 0.5 < ranking.best(1)[0]["estimated_ns"] / measured < 2, "nanoseconds of a data sheet"
     last = int(ranking.order[-1])
-    parts = explain(work, GPU_GRAPH, config=0, against=last)
+    parts = explain(GPU_GRAPH, work, config=0, against=last)
     spared = sum(copy.nanoseconds for copy in parts.copies_against)
     assert spared > sum(copy.nanoseconds for copy in parts.copies) > 0
     slowest = parts.copies_against[0]
@@ -454,7 +454,7 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path, 
     assert parts.estimated_ns == (ranking.estimated[0], ranking.estimated[last])
     assert difference == pytest.approx(np.subtract(*parts.estimated_ns), rel=1e-4)
     of_tpu = SAMPLE / "npz/tile/tpu-estimate/valid/otherconvolutions__k04_4aac514ba348.npz"
-    assert explain(work, of_tpu).copies == ()
+    assert explain(of_tpu, work).copies == ()
     explain_command(GPU_GRAPH, workspace=tmp_path, config=0, against="25")
     shown = capsys.readouterr().out
     assert "only 25 needs 6 copies, estimated" in shown

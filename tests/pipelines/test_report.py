@@ -38,7 +38,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     shared_trained, tmp_path
 ):
     page = tmp_path / "report.html"
-    sections = report(Workspace(shared_trained), page)
+    sections = report(shared_trained, page)
     text, words = read(page)
     sites = set(re.findall(r"https?://[^\s\"'<>)/]+", text))
     assert not sites
@@ -46,7 +46,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_the_scores_of_evaluate(
     assert "prefers-color-scheme:dark" in text and "width=device-width" in text
     assert page.stat().st_size < 1_000_000
     assert str(shared_trained.parent) not in text, "no local path"
-    evaluated = evaluate(Workspace(shared_trained), split="valid")
+    evaluated = evaluate(shared_trained, split="valid")
     for shown in sections:
         used = evaluated.rankings[shown["name"]][shown["ranker"].name]
         assert shown["metrics"] == used and shown["sentence"] in words
@@ -67,7 +67,7 @@ def test_graphs_of_other_collections_are_in_the_training_set(trained):
     shown = section(place, LAYOUTS)
     assert shown["left_out"] == {"delta__b": "in the training set of the model"}
     assert [*shown["metrics"]] == ["delta__a"]
-    result = evaluate(place, split="valid", collections=[LAYOUT])
+    result = evaluate(place, split="valid", collection=[LAYOUT])
     assert result.left_out == {f"{LAYOUT} delta__b": "the model was trained on it"}
 
 
@@ -75,10 +75,10 @@ def test_graphs_of_other_collections_are_in_the_training_set(trained):
 def test_without_other_valid_graphs_scores_are_out_of_fold(trained, tmp_path, with_valid):
     """The root has train alone, or the model learned from valid, too."""
     place = Workspace(trained)
-    trees.train_models(trained, collections=[LAYOUT], rounds=5, with_valid=with_valid)
+    trees.train_models(trained, collection=[LAYOUT], rounds=5, with_valid=with_valid)
     if not with_valid:
         shutil.rmtree(place.features(LAYOUTS, "valid"))
-    (shown,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
+    (shown,) = report(place, tmp_path / "report.html", collection=[LAYOUT])
     folds = trees.model_of(trained).card.folds
     assert folds.keys() == shown["metrics"].keys() and len(folds) == 5 + 2 * with_valid
     words = read(tmp_path / "report.html")[1]
@@ -93,7 +93,7 @@ def test_the_report_describes_the_formula_that_ranks(trained, tmp_path):
     folds = trees.model_of(trained).card.folds
     card = place.model(LAYOUTS) / "model.json"
     trees.edit_json(card, others={ESTIMATED_TIME: dict.fromkeys(folds, 2.0)})
-    (shown,) = report(place, tmp_path / "report.html", collections=[LAYOUT])
+    (shown,) = report(place, tmp_path / "report.html", collection=[LAYOUT])
     rankers = [row["ranker"] for row in shown["board"]]
     assert shown["ranker"].name == rankers[0] == ESTIMATED_TIME
     assert "lambdarank" in rankers, "the trained model stands beside it"
@@ -104,7 +104,7 @@ def test_the_report_describes_the_formula_that_ranks(trained, tmp_path):
 
 def test_copies_of_the_explained_configurations(tmp_path):
     path = SAMPLE / "npz/layout/nvidia-h200/random/valid/crossattn__a.npz"
-    explained = explain(Workspace(tmp_path), path, config=25, against=0)
+    explained = explain(path, tmp_path, config=25, against=0)
     rows = copy_rows(explained)
     assert [row["needed by"] for row in rows] == ["configuration 25"] * 6 + ["configuration 0"] * 4
     assert rows[0] == {
@@ -122,7 +122,7 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
     text, words = read(page)
     assert "<b>" not in text and "Workspace <b>own, written" in words
     with pytest.raises(CollectionError):
-        report(Workspace(tmp_path), tmp_path / "empty.html")
+        report(tmp_path, tmp_path / "empty.html")
     assert not (tmp_path / "empty.html").exists()
 
 
@@ -163,7 +163,7 @@ def test_broken_and_unrankable_files_are_named(tree):
     assert "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
     assert (part.graphs, part.labelled, part.unrankable) == (5 + 3, 6, ["alike", "even"])
     parts = {}
-    reader = Thread(target=lambda: parts.update(splits_of(tree, collections=[TILE])), daemon=True)
+    reader = Thread(target=lambda: parts.update(splits_of(tree, collection=[TILE])), daemon=True)
     reader.start()
     reader.join(10)
     assert {collection for collection, _ in parts} == {TILE}

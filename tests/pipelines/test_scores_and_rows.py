@@ -33,8 +33,7 @@ def scores_of(workspace, split="test", **changed):
 
 
 def submitted(workspace, out, paths, **options):
-    scores = Scores.read(paths, "test")
-    return submit(Workspace(workspace), out / "out.csv", scores=scores, **options)
+    return submit(out / "out.csv", workspace, scores=paths, **options)
 
 
 def test_columns_of_other_types_and_names(shared_built, tmp_path):
@@ -80,7 +79,7 @@ def test_graphs_without_scores_are_ranked_by_the_winner_and_named(trained, tmp_p
     """Only layouts have scores; tiles have the order that they get without scores."""
     path = tmp_path / "scores.parquet"
     scores_of(trained).write_parquet(path)
-    plain = submit(Workspace(trained), tmp_path / "plain.csv")
+    plain = submit(tmp_path / "plain.csv", trained)
     report = submitted(trained, tmp_path, [path])
     assert report.rows == plain.rows and not (report.unranked or report.left_out)
     assert report.ranked_by == {LAYOUT: str(path), TILE: plain.ranked_by[TILE]}
@@ -167,7 +166,7 @@ def test_rows_that_cannot_be_loaded_are_refused(tree, built):
             xlarank.load_rows(built, *arguments, **options)
 
     def rebuild(**options):
-        build(tree, built, collections=[TILE], splits=["train"], **options)
+        build(tree, built, collection=[TILE], split=["train"], **options)
 
     shutil.rmtree(built / "features/tile/cpu/valid")
     no_valid = "tile:cpu has no rows of valid in .*; pass another split"
@@ -216,7 +215,7 @@ def test_frames_are_cross_validated_fitted_and_predicted_like_stored_rows(shared
     ranker = xlarank.GraphRanker("ranknet", n_estimators=30, n_jobs=1)
     before = xlarank.cross_validate(rows, ranker)
     fit = FitSettings(30, threads=1)
-    expected = cross_validate(Workspace(shared_built), "ranknet", fit=fit, collections=[TILE])
+    expected = cross_validate(shared_built, "ranknet", fit=fit, collection=[TILE])
     assert before.scores == expected.report[TILE]["score"]["graphs"]
     assert before.to_polars().columns[:2] == ["graph", "tau"] and "out of fold" in repr(before)
     answer = rows.with_columns(mine__answer__log=pl.col("label").log().fill_null(0.0))

@@ -3,9 +3,9 @@
 import json
 import shutil
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.graphs import save_npz
@@ -31,7 +31,7 @@ UNSEEN_KINDS = "out of fold, unseen families"
 
 def run(workspace, progress=None, **options):
     with trees.shown(progress):
-        return evaluate(Workspace(workspace), **options)
+        return evaluate(workspace, **options)
 
 
 def graphs_of(report):
@@ -40,7 +40,7 @@ def graphs_of(report):
 
 
 def held_out(workspace, rounds=300, **options):
-    return cross_validate(Workspace(workspace), fit=FitSettings(rounds, threads=1), **options)
+    return cross_validate(workspace, fit=FitSettings(rounds, threads=1), **options)
 
 
 def is_by_hand(metrics, workspace, model, collection, split="valid"):
@@ -97,17 +97,17 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
     # a graph with a learned name, one of a learned family, and a new one
     splits = {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}
     trees.write_tree(root, {**TREE, other: splits})
-    build(root, work, collections=[other])
+    build(root, work, collection=[other])
     result = run(work, model_from=LAYOUT)
     assert list(result.report) == [other, LAYOUT]
     assert is_by_hand(result.report[other], work, model_of(work), other)
-    assert result.report[LAYOUT] == run(work, collections=[LAYOUT]).report[LAYOUT]
+    assert result.report[LAYOUT] == run(work, collection=[LAYOUT]).report[LAYOUT]
     known = "1 of these 3 programs (by name) and on the families of 2"
     (note,) = result.notes
     assert note == f"{other}: the model of {LAYOUT} was trained on {known}"
     kinds = f"the model of {LAYOUT} ranks layout graphs; expected a model of tile graphs"
     assert kinds in result.left_out[TILE]
-    trees.build_fewer_columns(root, work, collections=[other], splits=["valid"])
+    trees.build_fewer_columns(root, work, collection=[other], split=["valid"])
     lacking = rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("
     for place, collections, model_from, message in (
         (work, [other], LAYOUT, lacking),
@@ -116,25 +116,25 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
         (shared_built, [], LAYOUT, f"no model .*{LAYOUT}.*; expected trained, shipped"),
     ):
         with pytest.raises((ModelError, CollectionError), match=message):
-            run(place, collections=collections, model_from=model_from)
+            run(place, collection=collections, model_from=model_from)
 
 
 @pytest.mark.parametrize("with_valid", [False, True])
 def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, with_valid):
     if with_valid:
-        trees.train_models(trained, collections=[LAYOUT], rounds=5, with_valid=True)
+        trees.train_models(trained, collection=[LAYOUT], rounds=5, with_valid=True)
         split, options = "valid", {}
     else:
         folder = shutil.copytree(Workspace(trained).model(LAYOUTS), tmp_path / "model")
         trees.edit_json(folder / "model.json", trained_on={"train": [*TREE[LAYOUT]["train"][1:]]})
-        split, options = "train", {"model_from": str(folder), "collections": [LAYOUT]}
+        split, options = "train", {"model_from": str(folder), "collection": [LAYOUT]}
         result = run(trained, split=split, **options)
         assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["alpha__a"]
         known = [f"{LAYOUT} {name}" for name in TREE[LAYOUT]["train"][1:]]
         assert result.left_out == dict.fromkeys(known, "the model was trained on it")
         assert "on one graph alone" in result.verdicts[LAYOUT][0]
         options["model_from"] = str(Workspace(trained).model(LAYOUTS))
-    options["collections"] = [LAYOUT]
+    options["collection"] = [LAYOUT]
     nothing = f"{LAYOUT} has no .* graph in {split} that lambdarank.* was not trained on"
     with pytest.raises(CollectionError, match=nothing):
         run(trained, split=split, **options)
@@ -145,7 +145,7 @@ def test_what_ranks_is_first_and_the_trained_model_beside_it(trained):
     path = Workspace(trained).model(LAYOUTS) / "model.json"
     for value, first, second in ((2.0, ESTIMATED_TIME, "lambdarank"), (-1.0, "lambdarank", None)):
         trees.edit_json(path, others={ESTIMATED_TIME: dict.fromkeys(card.folds, value)})
-        result = run(trained, collections=[LAYOUT])
+        result = run(trained, collection=[LAYOUT])
         rows = result.comparison[LAYOUT]
         assert rows[0]["ranker"] == first and rows[0]["difference"] is None
         assert second in (None, *(row["ranker"] for row in rows[1:]))
@@ -153,7 +153,7 @@ def test_what_ranks_is_first_and_the_trained_model_beside_it(trained):
         scores = result.report[LAYOUT]["score"]["graphs"]
         assert scores == rows[0]["score"]["graphs"]
         assert f" by {first} on " in section(Workspace(trained), LAYOUTS)["sentence"]
-    asked = run(trained, collections=[LAYOUT], model_from="trained")
+    asked = run(trained, collection=[LAYOUT], model_from="trained")
     assert asked.ranked_by[LAYOUT] == "lambdarank, its trained model"
 
 
@@ -188,17 +188,17 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
         for indices in wrong:
             text = indices if isinstance(indices, str) else {**few, "delta__a": indices}
             with pytest.raises(CollectionError, match=message):
-                scored(text, collections=[LAYOUT])
+                scored(text, collection=[LAYOUT])
     result = scored("{")
     assert list(result.report) == [TILE] and "cannot be read" in result.left_out[LAYOUT]
     (folder / "cpu_random.json").rename(folder / "xla_default.json")
     for place in (folder, tmp_path / "absent"):
         with pytest.raises(CollectionError, match=r"cpu_random\.json cannot be read"):
-            run(shared_trained, official_indices=place, collections=[LAYOUT])
+            run(shared_trained, official_indices=place, collection=[LAYOUT])
 
 
 def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, trained, tmp_path):
-    build(tree, tmp_path, splits=["test"], collections=[LAYOUT])
+    build(tree, tmp_path, split=["test"], collection=[LAYOUT])
     with pytest.raises(CollectionError, match=f"nothing could be evaluated on test: .*{LAYOUT}"):
         run(tmp_path, split="test")
     for collections, message in (
@@ -207,11 +207,11 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
     ):
         listener = trees.Listener()
         with pytest.raises(CollectionError, match=message):
-            run(trained, split="test", collections=collections, progress=listener)
+            run(trained, split="test", collection=collections, progress=listener)
         assert listener.ended == 1
     save_npz(graph_path(tree, TILE, "test", "even__a"), trees.even(trees.tile_graph(60)))
     save_npz(graph_path(tree, LAYOUT, "test", "omega__c"), trees.layout_graph(70))
-    build(tree, trained, splits=["test"])
+    build(tree, trained, split=["test"])
     result = run(trained, split="test")
     assert list(result.report) == [LAYOUT]
     assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
@@ -224,21 +224,21 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
 def test_a_collection_without_labels_is_not_mentioned_unless_named(tree, trained):
     own = "layout:own:default"
     save_npz(graph_path(tree, own, "test", "x__a"), trees.layout_graph(7, labelled=False))
-    build(tree, trained, collections=[own])
+    build(tree, trained, collection=[own])
     assert own not in run(trained).left_out
-    assert own not in cross_validate(Workspace(trained)).left_out
+    assert own not in cross_validate(trained).left_out
     with pytest.raises(ModelError, match="nothing ranks layouts of hardware that is not named"):
-        run(trained, split="test", collections=[own])
+        run(trained, split="test", collection=[own])
 
 
 def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained):
     def scored(error, message):
         with pytest.raises(error, match=message):
-            run(trained, collections=[TILE], model_from="trained")
+            run(trained, collection=[TILE], model_from="trained")
         result = run(trained, model_from="trained")
         assert list(result.report) == [LAYOUT] and result.left_out[TILE]
 
-    valid = {"collections": [TILE], "splits": ["valid"]}
+    valid = {"collection": [TILE], "split": ["valid"]}
     trees.build_fewer_columns(tree, trained, **valid)
     scored(ModelError, r"the rows lack \d+ \(.*train again")
     build(tree, trained, **valid)
@@ -271,18 +271,18 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained, fits):
 @pytest.mark.slow
 def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     options = {"rounds": 2, "may_be_equal": True}
-    trees.train_models(built, collections=[LAYOUT], with_valid=True, **options)
-    result = held_out(built, collections=[LAYOUT])
+    trees.train_models(built, collection=[LAYOUT], with_valid=True, **options)
+    result = held_out(built, collection=[LAYOUT])
     assert list(result.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
     trees.edit_json(Workspace(built).model(LAYOUTS) / "model.json", folds_by="kernel-family")
-    held_out(built, by="family", collections=[LAYOUT])
+    held_out(built, by="family", collection=[LAYOUT])
     for collection, *names in ((LAYOUT, "alpha__b", "beta__b"), (TILE, "dot__a", "tanh__a")):
         for name in names:
             graph_path(tree, collection, "train", name).unlink()
     build(tree, built)
     changed = "are of other graphs than its model was trained on; train again"
     with pytest.raises(ModelError, match=changed):
-        held_out(built, by="family", collections=[LAYOUT])
+        held_out(built, by="family", collection=[LAYOUT])
     trees.train_models(built, **options)  # one family of tiles, no two layouts of one family
     result = held_out(built)
     assert list(result.report) == [LAYOUT]
@@ -290,13 +290,13 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     expected = "graphs of two or more program families"
     message = f"hold out by family of the 2 graphs of {TILE}; expected {expected}"
     with pytest.raises(CollectionError, match=message):
-        held_out(built, by="family", collections=[TILE], model="ranknet")
+        held_out(built, by="family", collection=[TILE], model="ranknet")
 
 
 @pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(built, fits):
     names = ("ranknet", "lambdarank")
-    layouts = {"collections": [LAYOUT]}
+    layouts = {"collection": [LAYOUT]}
     alone = {name: held_out(built, model=name, rounds=60, **layouts) for name in names}
     assert len(fits) == 2 * 3 and not (built / "models").exists(), "a fit for each family"
     result = held_out(built, model=[*names, "ranknet"], rounds=60, **layouts)
@@ -330,17 +330,18 @@ def test_rules_are_beside_every_ranker(shared_trained):
     for one in made:
         mean = np.mean([report["score"]["mean"] for report in one.report.values()])
         assert one.overall == f"mean over 2 collections, equally weighted: {mean:.3f}"
-    assert evaluate(workspace, collections=[TILE]).overall == ""
+    assert evaluate(workspace, collection=[TILE]).overall == ""
 
 
 def test_bad_requests(shared_trained, shared_built, tmp_path):
     trained = Workspace(shared_trained)
     built = Workspace(shared_built)
-    tiles = {"collections": [TILE]}
+    tiles = {"collection": TILE}
+    scores = pl.DataFrame(schema=["graph", "configuration", "score"])
     for options, message in (
         ({"split": "validation"}, "'validation' is not a split; expected"),
         ({"split": "train"}, "run cross-validate for scores out of fold"),
-        ({"scores": Mock(), "model_from": "shipped"}, "both `scores` and `model_from` are given"),
+        ({"scores": scores, "model_from": "shipped"}, "both `scores` and `model_from` are given"),
     ):
         with pytest.raises(XlarankError, match=message):
             evaluate(trained, **options)
@@ -394,24 +395,24 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
 def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
     workspace, _ = kernels
     path = graph_path(SAMPLE, TILE, "test", "transpose__b")
-    unseen = rank(workspace, path, model_from="trained")
-    explained = explain(workspace, path, model_from="trained")
+    unseen = rank(path, workspace, model_from="trained")
+    explained = explain(path, workspace, model_from="trained")
     weights = "weight 0.5 on the compiler's default"
     assert unseen.fallback == f"unseen kernel family (transpose): {weights}"
     assert unseen.as_json(1)["fallback"] == unseen.fallback
     assert unseen.order[0] == 0
     seen = graph_path(SAMPLE, TILE, "train", "conv3x3__a")
-    assert rank(workspace, seen, model_from="trained").fallback == ""
+    assert rank(seen, workspace, model_from="trained").fallback == ""
     own = "ranks are of both, contributions of the model alone"
     assert explained.notes[:2] == (unseen.fallback, own)
     assert (explained.configuration, explained.ranks[0]) == (0, 1)
-    submit(workspace, tmp_path / "out.csv", collections=[TILE], model_from="trained")
+    submit(tmp_path / "out.csv", workspace, collection=[TILE], model_from="trained")
     for name in KERNELS["test"]:
         path = graph_path(SAMPLE, TILE, "test", name)
-        best = rank(workspace, path, model_from="trained").best(5)
+        best = rank(path, workspace, model_from="trained").best(5)
         listed = trees.read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"]
         assert listed == [entry["configuration"] for entry in best]
-    report = run(workspace.root, collections=[TILE], model_from="trained").report[TILE]
+    report = run(workspace.root, collection=[TILE], model_from="trained").report[TILE]
     path = graph_path(SAMPLE, TILE, "valid", "expsum__b")
-    ranking = rank(workspace, path, model_from="trained")
+    ranking = rank(path, workspace, model_from="trained")
     assert report["score"]["graphs"]["expsum__b"] == ranking.metrics["score"]

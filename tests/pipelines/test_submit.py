@@ -22,7 +22,6 @@ from tests.pipelines.trees import (
 from xlarank.data import submission
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import check_submission, complete_submission, write_submission
-from xlarank.data.workspace import Workspace
 from xlarank.models.member import Member
 from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines import submit as module
@@ -32,7 +31,7 @@ from xlarank.pipelines.submit import submit
 
 def run(workspace, out, progress=None, **options):
     with trees.shown(progress):
-        return submit(Workspace(workspace), out, **{"model_from": "trained", **options})
+        return submit(out, workspace, **{"model_from": "trained", **options})
 
 
 def test_every_test_graph_is_listed_with_the_best_first(shared_trained, tmp_path):
@@ -87,7 +86,7 @@ def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
     for configs, count in listed.items():
         order = rows[f"{TILE}:tiny__{configs}"]
         assert len(order) == len(set(order)) == count and set(order) <= set(range(configs))
-    named = run(trained, tmp_path / "out.csv", collections=[TILE])
+    named = run(trained, tmp_path / "out.csv", collection=[TILE])
     tiles = {row_id for row_id in rows if TILE in row_id}
     assert read_submission(tmp_path / "out.csv").keys() == named.ranked.keys() == tiles
 
@@ -100,20 +99,20 @@ def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
     copy = trained.joinpath("features", *another.split(":"))
     shutil.copytree(trained / "features/layout/cpu/random", copy)
     chosen = [LAYOUT, another]
-    report = run(trained, out, collections=chosen, model_from=None)
+    report = run(trained, out, collection=chosen, model_from=None)
     assert report.ranked_by[another].startswith(ESTIMATED_TIME) and not report.unranked
     assert "no trained model" in report.ranked_by[another]
-    report = run(trained, out, collections=chosen, model_from="shipped")
+    report = run(trained, out, collection=chosen, model_from="shipped")
     assert all(report.ranked_by[name].startswith(ESTIMATED_TIME) for name in chosen)
-    report = run(trained, out, collections=chosen, model_from=LAYOUT)
+    report = run(trained, out, collection=chosen, model_from=LAYOUT)
     assert report.ranked_by == dict.fromkeys(chosen, f"lambdarank of {LAYOUT}")
     orders = read_submission(out)
     for name in TREE[LAYOUT]["test"]:
         assert orders[f"{another}:{name}"] == orders[f"{LAYOUT}:{name}"]
-    report = run(trained, out, collections=["layout:*"])
+    report = run(trained, out, collection=["layout:*"])
     assert list(report.left_out) == [another] and report.unranked == 2
     with pytest.raises(ModelError, match="there is no model 'layout:cpu:randm'"):
-        run(trained, out, collections=[LAYOUT], model_from="layout:cpu:randm")
+        run(trained, out, collection=[LAYOUT], model_from="layout:cpu:randm")
 
 
 def test_graphs_without_stored_rows_are_ranked_from_their_files(tree, shared_built, tmp_path):
@@ -126,9 +125,9 @@ def test_graphs_without_stored_rows_are_ranked_from_their_files(tree, shared_bui
     assert not nowhere.exists()
     expected = read_submission(out)
     for name in TREE[LAYOUT]["test"]:
-        ranking = rank(Workspace(nowhere), graph_path(tree, LAYOUT, "test", name))
+        ranking = rank(graph_path(tree, LAYOUT, "test", name), nowhere)
         assert expected[f"{LAYOUT}:{name}"] == ranking.order.tolist()
-    build(tree, nowhere, collections=[TILE])
+    build(tree, nowhere, collection=[TILE])
     run(nowhere, out, model_from=None)
     assert read_submission(out) == expected, "of stored rows and of files"
     damaged = graph_path(tree, LAYOUT, "test", TREE[LAYOUT]["test"][0])
@@ -137,7 +136,7 @@ def test_graphs_without_stored_rows_are_ranked_from_their_files(tree, shared_bui
     assert list(report.broken) == [f"{LAYOUT} {damaged.stem}"]
     assert read_submission(out).keys() == expected.keys() - {f"{LAYOUT}:{damaged.stem}"}
     with pytest.raises(CollectionError, match="did you mean layout:cpu:random"):
-        run(nowhere, out, data_root=root, collections=["layout:cpu:randm"])
+        run(nowhere, out, data_root=root, collection=["layout:cpu:randm"])
     with pytest.raises(WorkspaceError, match="holds tile:cpu of"):
         other = {TILE: {"test": ["other__a"]}}
         run(nowhere, out, data_root=trees.write_tree(tmp_path / "other", other))
@@ -158,7 +157,7 @@ def test_collections_without_a_model_that_fits_are_left_out(tree, trained, tmp_p
     out = tmp_path / "out.csv"
     named = tmp_path / "named.csv"
     run(trained, out)
-    trees.build_fewer_columns(tree, trained, splits=["test"], collections=[TILE])
+    trees.build_fewer_columns(tree, trained, split=["test"], collection=[TILE])
     for gone, why in (
         (None, r"the rows lack \d+ \("),
         ("models/tile", f"{TILE} has no trained model"),
@@ -172,12 +171,12 @@ def test_collections_without_a_model_that_fits_are_left_out(tree, trained, tmp_p
             assert rows[f"{TILE}:{name}"] == [0, 1, 2, 3, 4], "Kaggle needs all"
         assert report.unranked == 2, "rows of the older file are not taken over"
         with pytest.raises(ModelError, match=why):
-            run(trained, named, collections=[TILE])
+            run(trained, named, collection=[TILE])
     shutil.rmtree(graph_path(tree, TILE, "test", "x").parent)
     build(tree, trained)
     assert f"{TILE} has no test graphs" in run(trained, out).left_out[TILE]
     with pytest.raises(CollectionError, match=f"{TILE} has no test graphs"):
-        run(trained, named, collections=[TILE])
+        run(trained, named, collection=[TILE])
     assert not named.exists()
 
 
@@ -193,7 +192,7 @@ def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path,
         run(shared_trained, out, progress=trees.Listener(stop_at=2))
     monkeypatch.setattr(Member, "score", lambda self, rows: np.full(len(rows), np.nan))
     with pytest.raises(ModelError, match="scores that are not finite"):
-        run(shared_trained, out, collections=[TILE])
+        run(shared_trained, out, collection=[TILE])
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     assert out.read_text() == "what was there before"
 
@@ -278,7 +277,7 @@ def test_against_the_test_graphs(tmp_path):
 
     def checked(rows):
         write_submission(tmp_path / "a.csv", {**RIGHT, **rows})
-        return module.check_submission(tmp_path / "a.csv", root)
+        return module.check_submission(tmp_path / "a.csv", data_root=root)
 
     for rows, expected in (
         ({}, []),

@@ -30,7 +30,7 @@ from xlarank.pipelines.training.training_sets import MIN_CONFIGS, read_training_
 
 def run(workspace, *, progress=None, **options):
     """Train models; by default of the tile collection alone."""
-    chosen = {"collections": [TILE], "rounds": 10, "may_be_equal": True, **options}
+    chosen = {"collection": [TILE], "rounds": 10, "may_be_equal": True, **options}
     return trees.train_models(workspace, progress=progress, **chosen)
 
 
@@ -42,7 +42,7 @@ def save_best(workspace, collection=TILE, model="lambdarank", params=None):
 
 def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
     listener = Listener()
-    (result,) = run(built, collections=[LAYOUT], seeds=3, seed=5, rounds=30, progress=listener)
+    (result,) = run(built, collection=[LAYOUT], seeds=3, seed=5, rounds=30, progress=listener)
     assert listener.jobs == [(f"training {LAYOUT}", 3 + 3)] and listener.ended == 1
     assert len(listener.notes) == 6 and listener.notes[0].startswith("held out ")
     model = model_of(built, LAYOUT)
@@ -98,11 +98,11 @@ def test_one_family_has_no_folds_and_is_left_to_the_time_model_if_measured_on_a_
     (result,) = run(tmp_path / "work", rounds=2, with_valid=True)
     assert result.chosen_by == "default (one family, no folds)"
     assert (result.rounds, result.folds) == (2, {})
-    (layout,) = run(tmp_path / "work", collections=[collection], model="time-trees", rounds=3)
+    (layout,) = run(tmp_path / "work", collection=[collection], model="time-trees", rounds=3)
     assert (layout.rounds, layout.importance) == (0, {})
     model = model_of(tmp_path / "work", collection)
     assert model.is_time_model and model.card.params["init_score_weight"] == 1
-    (result,) = run(tmp_path / "work", collections=[collection], model="lambdarank", rounds=3)
+    (result,) = run(tmp_path / "work", collection=[collection], model="lambdarank", rounds=3)
     assert result.rounds == 3
 
 
@@ -120,15 +120,15 @@ def test_tuned_parameters_of_the_collection_are_used(built, fits):
 
 @pytest.mark.slow
 def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
-    run(built, collections=[LAYOUT], rounds=2)
+    run(built, collection=[LAYOUT], rounds=2)
     splits = {split: list(TREE[LAYOUT][split]) for split in ("train", "valid")}
     assert {name for fit in fits for name in fit["data"].names} == {*splits["train"]}
-    (result,) = run(built, collections=[LAYOUT], with_valid=True, rounds=2)
+    (result,) = run(built, collection=[LAYOUT], with_valid=True, rounds=2)
     names = splits["train"] + splits["valid"]
     assert (result.graphs, result.families, fits[-1]["data"].names) == (7, 4, names)
     card = model_of(built, LAYOUT).card
     assert card.trained_on == splits and set(card.folds) == set(names)
-    trees.build_fewer_columns(tree, built, splits=["valid"])
+    trees.build_fewer_columns(tree, built, split=["valid"])
     with pytest.raises(FeatureStoreError, match="another version of the columns"):
         run(built, with_valid=True)
     run(built, rounds=1)
@@ -136,7 +136,7 @@ def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
 
 @pytest.mark.slow
 def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
-    build(tree, built, max_configs=9, splits=["train"], collections=[LAYOUT])
+    build(tree, built, max_configs=9, split=["train"], collection=[LAYOUT])
     data = read_training_set(Workspace(built), trees.LAYOUTS, ("train", "valid")).data
     assert np.diff(data.indptr).max() == 9
     whole_graphs = stored(built, LAYOUT, "valid")
@@ -150,7 +150,7 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree, built):
         assert graph.row_cost.tolist() == whole.row_cost[rows].tolist()
     odd = trees.layout_graph(9) | {"config_runtime": np.where(np.arange(24) == 11, 1, 20_000_000)}
     save_npz(graph_path(tree, LAYOUT, "valid", "odd__a"), odd)
-    build(tree, built, splits=["valid"], collections=[LAYOUT])
+    build(tree, built, split=["valid"], collection=[LAYOUT])
     training = read_training_set(Workspace(built), trees.LAYOUTS, ("train", "valid"))
     assert training.data.names == training.splits["train"] + training.splits["valid"]
     assert len(training.data.parts[-1]) == 22, "nine that were drawn cost the same"
@@ -175,14 +175,14 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
     everything = "; ".join(f"{name} {message}.*" for name, message in reasons.items())
     for name, message in {**reasons, "": everything}.items():
         with pytest.raises(CollectionError, match=f"{name} {message}".strip()):
-            run(work, collections=[name] if name else [])
+            run(work, collection=[name] if name else [])
     even = trees.even(tile_graph(60))
     for name, arrays in (("even__a", even), ("conv__a", tile_graph(0)), ("dot__a", tile_graph(1))):
         save_npz(graph_path(root, TILE, "train", name), arrays)
-    build(root, work, collections=[TILE])
+    build(root, work, collection=[TILE])
     with pytest.raises(CollectionError, match=none):
-        run(work, collections=[TILE, "tile:alike"])
-    results = {result.collection: result for result in run(work, collections=[], rounds=2)}
+        run(work, collection=[TILE, "tile:alike"])
+    results = {result.collection: result for result in run(work, collection=[], rounds=2)}
     assert results.pop(TILE).graphs == 2
     assert model_of(work, TILE).card.trained_on == {"train": ["conv__a", "dot__a"]}
     assert results.keys() == reasons.keys()
@@ -192,7 +192,7 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
 
 
 def test_bad_requests(built, tmp_path):
-    also = {"collections": [LAYOUT], "also_from": [TILE]}
+    also = {"collection": [LAYOUT], "also_from": [TILE]}
     for options, error, message in (
         ({"seeds": 0}, XlarankError, "`seeds` is 0"),
         ({"model": "forest"}, ModelError, "'forest' is not a model"),
@@ -211,14 +211,14 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
     for step in (1, 4):  # the first fold, the first booster
         listener = Listener(stop_at=step)
         with pytest.raises(KeyboardInterrupt):
-            run(trained, collections=[LAYOUT], seeds=2, progress=listener)
+            run(trained, collection=[LAYOUT], seeds=2, progress=listener)
         assert listener.ended == 1 and card.read_bytes() == before
     save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000, "init_score_weight": 0.0})
     message = r"all scores of .* rows\) are equal.*tune"
     with pytest.raises(CollectionError, match=message):
-        run(trained, collections=[LAYOUT], may_be_equal=False)
+        run(trained, collection=[LAYOUT], may_be_equal=False)
     assert card.read_bytes() == before
-    (result,) = run(trained, collections=[LAYOUT])
+    (result,) = run(trained, collection=[LAYOUT])
     assert result.graphs and card.read_bytes() != before
 
 
@@ -232,7 +232,7 @@ def test_training_rows_are_a_sample(built):
     assert all(0 in part.ids for part in sample.data.parts), "the compiler's default is kept"
     sizes = np.diff(sample.data.indptr)
     assert sizes.max() - sizes.min() <= 1 and sizes.min() >= MIN_CONFIGS
-    (result,) = run(built, collections=[TILE], max_rows=fewer)
+    (result,) = run(built, collection=[TILE], max_rows=fewer)
     assert result.rows == len(sample.data.cost)
     model = model_of(built, TILE)
     again = training_set_of(work, trees.TILES, model).data
@@ -252,7 +252,7 @@ def pair(built):
 
 
 def learn(place, also, **options):
-    chosen = {"collections": [LAYOUT], "also_from": [also], "rounds": 10, **options}
+    chosen = {"collection": [LAYOUT], "also_from": [also], "rounds": 10, **options}
     trees.train_models(place.root, **chosen)
     return model_of(place.root)
 

@@ -46,9 +46,9 @@ def made_up(score):
 
 def run(workspace, trials=2, rounds=10, progress=None, **options):
     """Tune with few rounds and one thread; by default the tile collection alone."""
-    chosen = {"collections": [TILE], "fit": FitSettings(rounds, threads=1), **options}
+    chosen = {"collection": [TILE], "fit": FitSettings(rounds, threads=1), **options}
     with trees.shown(progress):
-        return tune(Workspace(workspace), trials=trials, **chosen)
+        return tune(workspace, trials=trials, **chosen)
 
 
 def folder(workspace, collection=TILE):
@@ -111,7 +111,7 @@ def test_a_study_leaves_pictures(built, by_learning_rate):
 
 def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families(built):
     """The first trial is the defaults: their score is computed here once more."""
-    (result,) = run(built, trials=1, collections=[LAYOUT], rounds=30)
+    (result,) = run(built, trials=1, collection=[LAYOUT], rounds=30)
     best = load_best(folder(built, LAYOUT), DEFAULT)
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
     plan = FoldPlan.of(training.data, 5)
@@ -174,7 +174,7 @@ def test_a_timeout_ends_the_search_and_bad_requests_are_refused(built, monkeypat
         run(built, trials=0)
     with pytest.raises(XlarankError, match=r"no trial .* was finished; .*`timeout`"):
         run(built, timeout=0.0)
-    layout, tile = run(built, trials=500, timeout=3.0, collections=[])
+    layout, tile = run(built, trials=500, timeout=3.0, collection=[])
     assert layout.fresh > 0 and tile.fresh > 0 and layout.fresh + tile.fresh <= 150
 
 
@@ -186,7 +186,7 @@ def test_one_family_cannot_be_tuned(tmp_path):
         run(tmp_path / "work")
     message = rf"{LAYOUT} has no graphs in the train split .*; {TILE} has one program family"
     with pytest.raises(CollectionError, match=message):
-        run(tmp_path / "work", collections=[])
+        run(tmp_path / "work", collection=[])
 
 
 def test_an_ensemble_is_tuned_with_its_members_own_parameters(built, monkeypatch):

@@ -32,7 +32,7 @@ from xlarank.pipelines.support.workspaces import LOCK, workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.tune import tune
 
-fit = partial(trees.train_models, collections=[TILE], rounds=5)
+fit = partial(trees.train_models, collection=[TILE], rounds=5)
 
 
 @pytest.fixture
@@ -73,12 +73,12 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, mo
 def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
     tree, built, second, monkeypatch
 ):
-    search = partial(tune, trials=1, fit=FitSettings(5, threads=1), collections=[TILE])
+    search = partial(tune, trials=1, fit=FitSettings(5, threads=1), collection=[TILE])
     for other_build, command in (
-        (partial(build, tree, built, max_configs=20), lambda work: search(Workspace(work))),
+        (partial(build, tree, built, max_configs=20), search),
         (partial(trees.build_fewer_columns, tree, built), fit),
     ):
-        replace = partial(other_build, collections=[TILE], splits=["train"])
+        replace = partial(other_build, collection=[TILE], split=["train"])
         call_first(monkeypatch, Member, "fit", replace)
         replaced = r"train rows of tile:cpu were replaced .* the same command"
         with pytest.raises(FeatureStoreError, match=replaced):
@@ -97,7 +97,7 @@ def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
     moved = shutil.copytree(tree, second.parent / "moved")
     shutil.rmtree(built / "features")
     for root in (tree, moved):  # a root that was moved is the same
-        build(root, built, splits=["valid"])
+        build(root, built, split=["valid"])
         assert stored_roots(Workspace(built)) == {str(root.resolve())}
     call_first(monkeypatch, build_features, "_run", replace_rows)
     with pytest.raises(WorkspaceError, match=r"expected features of .* alone"):
@@ -150,9 +150,9 @@ def test_a_model_in_the_folder_of_another_collection_is_refused(trained, tmp_pat
     shutil.rmtree(work.model(TILES))
     shutil.copytree(work.model(LAYOUTS), work.model(TILES))
     message = f"is of {LAYOUT}; expected a model of {TILE}; .*`model_from"
-    for command in (partial(submit, out=tmp_path / "out.csv"), evaluate):
+    for command in (partial(submit, tmp_path / "out.csv"), evaluate):
         with pytest.raises(ModelError, match=message):
-            command(work, collections=[TILE])
+            command(work, collection=[TILE])
 
 
 def test_rows_of_other_feature_code_are_refused_and_built_again(
@@ -161,16 +161,16 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
     """They fit their old model, which `rank` rejects; training again would change nothing."""
     monkeypatch.setattr("xlarank.features.catalogue.COLUMNS_VERSION", 0)
     work = Workspace(trained)
-    quick = partial(train, seeds=1, fit=FitSettings(2, threads=1))
+    quick = partial(train, seeds=1, rounds=2, threads=1)
     commands = [
-        partial(quick, collections=[TILE]),
+        partial(quick, collection=[TILE]),
         quick,
         evaluate,
-        partial(evaluate, collections=[TILE]),
-        partial(submit, out=tmp_path / "out.csv"),
-        partial(submit, out=tmp_path / "out.csv", collections=[TILE]),
-        partial(cross_validate, collections=[TILE]),
-        partial(tune, trials=1, collections=[TILE]),
+        partial(evaluate, collection=[TILE]),
+        partial(submit, tmp_path / "out.csv"),
+        partial(submit, tmp_path / "out.csv", collection=[TILE]),
+        partial(cross_validate, collection=[TILE]),
+        partial(tune, trials=1, collection=[TILE]),
     ]
     message = r"rows of .* have another version of the columns; .*; run build-features `data_root="
     for command in commands:
@@ -178,13 +178,13 @@ def test_rows_of_other_feature_code_are_refused_and_built_again(
             command(work)
     path = graph_path(tree, TILE, "valid", "pool__a")
     with pytest.raises(ModelError, match="run build-features, then train again"):
-        rank(work, path)
-    again = build(tree, trained, collections=[TILE]).splits
+        rank(path, work)
+    again = build(tree, trained, collection=[TILE]).splits
     assert {part["kept"] for part in again} == {0}, "all are built again"
-    quick(work, collections=[TILE])
-    rank(work, path)
-    evaluate(work, collections=[TILE])
-    assert submit(work, tmp_path / "out.csv", collections=[TILE]).rows == {TILE: 2}
+    quick(work, collection=[TILE])
+    rank(path, work)
+    evaluate(work, collection=[TILE])
+    assert submit(tmp_path / "out.csv", work, collection=[TILE]).rows == {TILE: 2}
 
 
 def test_flipped_bits_are_seen_and_mended_by_building(tree, built, request):
@@ -201,12 +201,12 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree, built, request):
         with pytest.raises(FeatureStoreError, match="cannot be read"):
             read_rows(path, recipe)
     with pytest.raises(FeatureStoreError, match="run build-features again"):
-        train(work, collections=[LAYOUT], seeds=1, fit=FitSettings(5, threads=1))
+        train(work, collection=[LAYOUT], seeds=1, rounds=5, threads=1)
     for damaged in (path.read_bytes(), None):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
             read_rows(path, recipe)
-        (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
+        (report,) = build(tree, built, collection=[LAYOUT], split=["train"]).splits
         # the rows of all graphs share a file
         assert (report["built"], report["kept"]) == (len(stored(built)), 0)
         assert path.read_bytes() == whole
@@ -238,5 +238,5 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
     trees.edit_json(manifest, graphs=graphs)
     with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read"):
         read_manifest(workspace, LAYOUTS, "test")
-    build(tree, trained, collections=[LAYOUT], splits=["test"])
+    build(tree, trained, collection=[LAYOUT], split=["test"])
     assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])

@@ -29,9 +29,8 @@ from xlarank.features import catalogue
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph
 from xlarank.models.model import Model
-from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.build_features import BuildReport, build_features
-from xlarank.pipelines.support.progress import Display, show_progress
+from xlarank.pipelines.support.progress import Display, set_display
 from xlarank.pipelines.train import TrainResult, train
 
 LAYOUT = "layout:cpu:random"
@@ -146,11 +145,11 @@ def data_root(root: Path) -> DataRoot:
 @contextmanager
 def shown(display: Display | None) -> Iterator[None]:
     """Show the jobs of a block by a display."""
-    show_progress(display)
+    set_display(display)
     try:
         yield
     finally:
-        show_progress(None)
+        set_display(None)
 
 
 def build(
@@ -158,7 +157,7 @@ def build(
 ) -> BuildReport:
     """Build features, in one process by default."""
     with shown(progress):
-        return build_features(data_root(root), Workspace(workspace), **{"jobs": 1, **chosen})
+        return build_features(data_root(root), workspace, **{"jobs": 1, **chosen})
 
 
 def build_fewer_columns(root: Path, workspace: Path, **chosen: Any) -> None:
@@ -170,22 +169,16 @@ def build_fewer_columns(root: Path, workspace: Path, **chosen: Any) -> None:
 
 
 def train_models(
-    workspace: Path,
-    *,
-    progress: Display | None = None,
-    may_be_equal: bool = False,
-    rounds: int = 300,
-    seed: int = 0,
-    **chosen: Any,
+    workspace: Path, *, progress: Display | None = None, may_be_equal: bool = False, **chosen: Any
 ) -> list[TrainResult]:
     """Train models, with one seed and one thread; scores of few rows ``may_be_equal``."""
-    settings = {"seeds": 1, "fit": FitSettings(rounds, seed, threads=1), **chosen}
+    settings = {"seeds": 1, "threads": 1, **chosen}
     with pytest.MonkeyPatch.context() as patch:
         if may_be_equal:
             check = "xlarank.pipelines.train._require_scores_that_differ"
             patch.setattr(check, lambda training, model: None)
         with shown(progress):
-            return train(Workspace(workspace), **settings)
+            return train(workspace, **settings)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:

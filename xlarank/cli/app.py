@@ -23,7 +23,7 @@ from xlarank.cli import console, dataset, demo, explaining, learning, programs, 
 from xlarank.cli.options import RANKERS, moved_to_front, require_separate_files
 from xlarank.data.errors import XlarankError
 from xlarank.data.files import DISK_FULL
-from xlarank.pipelines.support.progress import show_progress
+from xlarank.pipelines.support.progress import set_display
 
 #: Signals received so far: a library may swallow the exception of a handler.
 _received: list[int] = []
@@ -123,7 +123,7 @@ def common(
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.current_run.quiet = quiet
     console.current_run.verbose = verbose
-    show_progress(console.progress)
+    set_display(console.progress)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser prints irrelevant warnings
     console.current_run.command = context.invoked_subcommand or ""
 

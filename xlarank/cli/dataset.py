@@ -64,7 +64,7 @@ def info(
         write_json(json_file, values)
         return
     root = options.data_root_of(data_root)
-    parts = run(root, collections=collection or [])
+    parts = run(root, collection=collection or ())
     show_rows(map(info_row, parts))
     broken = {}
     for part in parts:
@@ -154,8 +154,8 @@ def build_features(
         options.data_root_of(data_root),
         Workspace(workspace),
         json_file,
-        collections=collection or (),
-        splits=split or (),
+        collection=collection or (),
+        split=split or (),
         max_configs=max_configs,
         jobs=jobs,
         scheduler=scheduler,

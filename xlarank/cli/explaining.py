@@ -136,8 +136,8 @@ def explain(
     from xlarank.pipelines.ranking.score_difference import explain as run
 
     result = run(
-        Workspace(workspace),
         graph,
+        workspace,
         config=config,
         against=against,
         target=target,
@@ -171,7 +171,7 @@ def report(
     options.build_changed(work, collection)
     out = out or work.reports() / "report.html"
     missing = {}
-    for section in run(work, out, collections=collection or ()):
+    for section in run(work, out, collection=collection or ()):
         if section["metrics"]:
             say("{name}: {sentence}".format_map(section))
         elif has_labels(work, section["collection"]):

@@ -59,7 +59,7 @@ def tune(
     results = run(
         work,
         trials=trials,
-        collections=collection or (),
+        collection=collection or (),
         timeout=timeout,
         model=model,
         fit=fit,
@@ -122,20 +122,21 @@ def train(
 ) -> Any:
     """Train the final models, with tuned parameters if there are any."""
     from xlarank.data.collection import Collection
-    from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.train import train as run
 
     named = [*collection, *(also_from or ())] if collection else None
     work = built_workspace(data_root, workspace, named)
     results = run(
         work,
-        collections=collection or (),
+        collection=collection or (),
         also_from=also_from or (),
         model=model,
         seeds=seeds,
         with_valid=with_valid,
-        fit=FitSettings(rounds, seed, threads),
+        rounds=rounds,
         select=select,
+        seed=seed,
+        threads=threads,
     )
     trained = [Collection.parse(result.collection) for result in results]
     has_valid = any(work.features(of, "valid").exists() for of in trained)

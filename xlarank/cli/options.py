@@ -206,7 +206,7 @@ def built_workspace(
             named = missing or list(collections or ())
             names = ", ".join(named) or "all collections"
             say(f"building features of {names} of {root.path}, which {workspace} lacks")
-            console.current_run.broken = build(root, work, collections=named)
+            console.current_run.broken = build(root, work, collection=named)
     build_changed(work, collections, splits)
     return work
 
@@ -231,8 +231,8 @@ def build_changed(
                 console.current_run.broken |= build(
                     find_data_root(Path(manifest.data_root)),
                     workspace,
-                    collections=(str(collection),),
-                    splits=(split,),
+                    collection=str(collection),
+                    split=split,
                     max_configs=manifest.recipe.max_configs,
                     seed=manifest.recipe.seed,
                 )

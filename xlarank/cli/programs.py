@@ -126,10 +126,10 @@ def advise(
 ) -> None:
     """Show the copies that layouts force, and search for faster layouts (no TPU needed)."""
     from xlarank.pipelines.programs.advise.advice import advise as run
-    from xlarank.pipelines.programs.compiler.session import Compiler
 
-    with Compiler(target, jobs=jobs) as compiler:
-        advice = run(program, compiler, out=out, budget=budget, minutes=minutes, measure=measure)
+    advice = run(
+        program, target=target, budget=budget, measure=measure, out=out, minutes=minutes, jobs=jobs
+    )
     _show_diagnosis(advice.diagnosis)
     if budget > 1:
         _show_advice(advice)

@@ -62,10 +62,9 @@ def rank(
     from xlarank.pipelines.rank import rank_folder, write_rankings
 
     named: dict[str, Any] = {"target": target, "collection": collection, "model_from": model_from}
-    work = Workspace(workspace)
     broken: dict[str, str] = {}
     if graph.is_dir():
-        rankings, broken = rank_folder(work, graph, **named)
+        rankings, broken = rank_folder(graph, workspace, **named)
         _show_rankings(rankings, top)
         result: dict[str, Any] = {}
         for name, ranking in rankings.items():
@@ -75,7 +74,7 @@ def rank(
         from xlarank.pipelines.programs.sources import write_configurations
 
         proposed, module = propose(graph, target, collection, configs=configs)
-        ranking = run(work, proposed, **named)
+        ranking = run(proposed, workspace, **named)
         rankings = {ranking.graph: ranking}
         show_ranking(ranking, top, " proposed")
         result = ranking.as_json(top)
@@ -92,7 +91,7 @@ def rank(
         if check or out is not None:
             got = f"{graph} has configurations of its own, and check and out are for a program"
             raise ParameterError(got, expected="an HLO program or module:function")
-        ranking = run(work, graph, **named)
+        ranking = run(graph, workspace, **named)
         rankings = {ranking.graph: ranking}
         show_ranking(ranking, top)
         result = ranking.as_json(top)
@@ -215,7 +214,6 @@ def submit(
     from xlarank.data.collection import refuse_sample_on_kaggle
     from xlarank.features.store import stored_roots
     from xlarank.pipelines.submit import submit as run
-    from xlarank.pipelines.support.score_files import Scores
 
     work = Workspace(workspace)
     stored = sorted(stored_roots(work))
@@ -223,12 +221,7 @@ def submit(
     refuse_sample_on_kaggle([root.path] if root is not None else map(Path, stored))
     options.build_changed(work, collection, ["test"])
     report = run(
-        work,
-        out,
-        data_root=root,
-        collections=collection or (),
-        model_from=model_from,
-        scores=Scores.read(scores, "test"),
+        out, work, data_root=root, collection=collection or (), model_from=model_from, scores=scores
     )
     console.current_run.keep(out)
     show_submission(report)
@@ -269,7 +262,7 @@ def check_submission(
     from xlarank.pipelines.submit import check_submission as run
 
     root = options.data_root_of(data_root, Workspace(workspace))
-    checked = run(file, root, collections=collection or ())
+    checked = run(file, data_root=root, collection=collection or ())
     write_json(json_file, checked)
     if not checked.problems:
         say(f"{file} is valid (checked against {counted(checked.rows, 'test graph')})")

@@ -42,16 +42,15 @@ def evaluate(
     mean, spread and a bootstrap interval.
     """
     from xlarank.pipelines.evaluate import evaluate as run
-    from xlarank.pipelines.support.score_files import Scores
 
     built = built_workspace(data_root, workspace, collection, splits=[split])
     evaluation = run(
         built,
         split=split,
-        collections=collection or (),
+        collection=collection or (),
         official_indices=official_indices,
         model_from=model_from,
-        scores=Scores.read(scores, split),
+        scores=scores,
     )
     show_evaluation(evaluation, graphs)
     _finish(evaluation, evaluation.report, json_file)
@@ -81,7 +80,7 @@ def cross_validate(
 
     built = built_workspace(data_root, workspace, collection)
     evaluation = run(
-        built, model, by=by, collections=collection or (), fit=FitSettings(ROUNDS, seed)
+        built, model, by=by, collection=collection or (), fit=FitSettings(ROUNDS, seed)
     )
     several = len(set(model or ())) > 1
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:

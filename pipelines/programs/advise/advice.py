@@ -10,6 +10,8 @@ from typing import Any
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
+from xlarank.data.hardware import DEFAULT_CHIP
+from xlarank.data.workspace import DEFAULT_ROOT
 from xlarank.pipelines.programs.advise import diagnosis
 from xlarank.pipelines.programs.advise.diagnosis import Diagnosis
 from xlarank.pipelines.programs.advise.search import LayoutSearch, Trial
@@ -87,22 +89,31 @@ class Advice:
 
 
 def advise(
-    program: str,
-    compiler: Compiler,
+    program: str | Path,
     *,
-    out: Path,
+    target: str = DEFAULT_CHIP,
     budget: int = 20,
-    minutes: float = 60.0,
     measure: bool = False,
+    out: str | Path = DEFAULT_ROOT / "advice",
+    minutes: float = 60.0,
+    jobs: int = 1,
 ) -> Advice:
-    """Diagnose a program, and search layouts within a budget of compilations and minutes.
+    """Show the copies that layouts force in a program, and search for faster layouts.
 
-    The compiler's default is compiled first and stands unless another configuration beats it
-    (`LayoutSearch`). ``measure`` runs the program as written and as advised on this machine's
-    device, as it is done for all targets without estimates. The advice and any edited module are
-    written below ``out``. Raises `CompilerError` if the default does not compile.
+    ``program`` is an HLO file or ``module:function``. The TPU's compiler estimates times, without a
+    TPU (extra: collect); with ``measure``, or for "cpu" and "device", the program is run here as
+    written and as advised. The compiler's default stands unless another configuration beats it.
+
+    Args:
+        budget: number of compilations; 1: diagnosis only.
+        out: folder for the advice and the edited module.
+        jobs: number of configurations compiled at a time.
+
+    Raises `HloError`, and `CompilerError` if the default does not compile.
     """
+    source = str(program)
     with ExitStack() as stack:
+        compiler = stack.enter_context(Compiler(target, jobs=jobs))
         device = None if compiler.target.estimated else compiler
         if measure and device is None:
             device = stack.enter_context(Compiler("device"))
@@ -110,7 +121,7 @@ def advise(
                 got = f"the device to measure on is {device.target.name}"
                 do = "leave out `measure`, or pass `target=device`"
                 raise CompilerError(got, expected=compiler.target.name, do=do)
-        search = LayoutSearch(compiler, load_program(program, compiler), budget, minutes)
+        search = LayoutSearch(compiler, load_program(source, compiler), budget, minutes)
         search.run()
         default = search.trials[0]
         best = search.explicit_best()
@@ -119,9 +130,9 @@ def advise(
             measured = _measure(device, search, best, minutes)
             if measured["low"] <= 1:
                 best = default
-    advice = _advice(search, program, best, measured)
-    record = out / f"{advice.program}.advice.json"
-    edited = out / f"{advice.program}.advised.pb"
+        advice = _advice(search, source, best, measured)
+    record = Path(out) / f"{advice.program}.advice.json"
+    edited = Path(out) / f"{advice.program}.advised.pb"
     files = [str(record)]
     if best is default:
         edited.unlink(missing_ok=True)  # left by an earlier run
