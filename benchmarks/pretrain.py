@@ -46,9 +46,7 @@ def labelled_rows(
 def time_errors(
     predictions: Sequence[NDArray[Any]], times: Sequence[NDArray[Any]]
 ) -> tuple[float, float]:
-    """Return the median relative error of predicted times, and tau over all tiles of all
-    kernels.
-    """
+    """Return the median relative error of predicted times, and tau over all tiles together."""
     predicted = np.concatenate(predictions)
     actual = np.concatenate(times)
     return float(np.median(np.abs(predicted / actual - 1))), float(
@@ -57,9 +55,7 @@ def time_errors(
 
 
 def estimated_tiles(data_root: Path | None) -> list[GraphRows]:
-    """Return the estimated kernels, without families that are held out
-    (`benchmarks.adopt.MEASURED`).
-    """
+    """Return the estimated kernels, except families of `benchmarks.adopt.MEASURED`."""
     root = find_data_root(data_root)
     files = graph_files(root.npz, ["tile:tpu-estimate"], where=str(root.path))
     files = [file for file in files if file.split == "train" and file.family not in MEASURED]

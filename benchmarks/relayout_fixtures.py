@@ -221,9 +221,10 @@ def _without_constraints(module: Message) -> dict[str, tuple[int, ...]]:
 
 
 def assigned_layouts(assigned: Sequence[Assigned]) -> dict[str, NDArray[Any]]:
-    """Return the graph of a program as a compiler assigns its layouts, the layouts set in its
-    configurations, and those assigned, ``(configs, nodes, 6)``, -1 past the rank and for unknown
-    ones. Configurations in which the compiler made another graph are left out.
+    """Return a program's graph with the layouts set and those that a compiler assigns.
+
+    Layouts are ``(configs, nodes, 6)``, -1 past the rank and for unknown ones. Configurations in
+    which the compiler made another graph are left out.
     """
     arrays = dict[str, NDArray[Any]]()
     set_layouts = []

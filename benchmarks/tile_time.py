@@ -46,9 +46,7 @@ def read(roots: list[Path], split: str) -> list[tuple[WindowLoop, Floats]]:
 
 
 def joined(kernels: list[tuple[WindowLoop, Floats]]) -> tuple[WindowLoop, Floats, Floats]:
-    """Return one loop of all configurations, their cycles, and weights that are equal per
-    kernel.
-    """
+    """Return one loop of all configurations, their cycles, and weights equal per kernel."""
     loop = copy(kernels[0][0])
     for name in vars(loop).keys() - {"kind"}:
         setattr(loop, name, np.concatenate([getattr(kernel, name) for kernel, _ in kernels]))

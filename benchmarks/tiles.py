@@ -35,9 +35,7 @@ VALID = frozenset(
 
 
 def programs() -> Iterator[tuple[str, str]]:
-    """Yield names and ``module:function``: two programs of single operations, then a network, in
-    turn.
-    """
+    """Yield names and ``module:function``: two single operations, then a network, in turn."""
     single = [(name, f"{kernels.__name__}:{name}") for name in kernels.PROGRAMS]
     places = {name: module.__name__ for module in MODULES for name in module.PROGRAMS}
     networks = [(name, f"{places[name]}:{name}") for name in PROGRAMS]

@@ -1,5 +1,4 @@
-"""The time model of layouts beside measured runtimes: a table, and the picture of the
-documentation.
+"""The time model of layouts beside measured runtimes: a table, and a picture of the docs.
 
     python -m benchmarks.time_model --data-root D [--svg docs/assets/time-model.svg]
 
@@ -33,9 +32,7 @@ _COLOURS = ("#1f6f8b", "#c8553d", "#6a994e", "#7b5ea7")
 
 
 class Points(NamedTuple):
-    """Sets of output orders of one graph, milliseconds, and the metrics of all its
-    configurations.
-    """
+    """Sets of output orders of a graph, milliseconds, and metrics of its configurations."""
 
     name: str
     measured: NDArray[np.float64]

@@ -15,8 +15,7 @@ from xlarank.data.collection import SAMPLE
 
 
 def entered(words: Sequence[str]) -> set[type]:
-    """Return the classes of the project whose methods a command calls in any thread, except while
-    modules are imported.
+    """Return the classes whose methods a command calls in any thread, except during imports.
 
     Generated constructors are no methods here. Of a subclass and its base, the class of the object
     counts. The command line is left out.

@@ -1,6 +1,4 @@
-"""Attention in the forms that differ for a compiler: shared keys, windows, caches, low rank,
-positions.
-"""
+"""Forms of attention: shared keys, windows, caches, low rank, positions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Programs of a few operations each, to collect tiles of: what networks are made of, over sizes and
-element types.
+"""Programs of a few operations each, to collect tiles of, over sizes and element types.
 
 Sizes are drawn by the number of a program, half of them multiples of the hardware's tile. No shape
 is taken from a program of a reserved family.
@@ -246,9 +245,7 @@ def _elements(family: str, number: int) -> int:
 
 
 def _in_turn() -> dict[str, Callable[[], Program]]:
-    """Families in turn, from middling sizes to large ones; the smallest, which fit into any memory,
-    come last.
-    """
+    """Return families in turn, from middling sizes to large ones; the smallest come last."""
     programs = {}
     for place in (*range(_VARIANTS // 3, _VARIANTS), *range(_VARIANTS // 3)):
         for family in _FAMILIES:

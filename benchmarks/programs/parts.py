@@ -1,6 +1,4 @@
-"""Pieces the programs share: shapes instead of arrays, convolutions, attention, the training
-step.
-"""
+"""Pieces of programs: shapes in place of arrays, convolutions, attention, training."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ Programs = dict[str, Callable[[], Program]]
 
 @dataclass(frozen=True)
 class Case:
-    """One variant of a family: its sizes, the precision, and whether a step of training is
-    meant.
-    """
+    """Variant of a family: its sizes, the precision, and whether it is a training step."""
 
     sizes: tuple[Any, ...]
     train: bool = False
@@ -43,9 +39,7 @@ def shape(*dims: int) -> Shape:
 
 
 def training_step(forward: Callable[..., Any], inputs: int) -> Callable[..., Any]:
-    """Loss (mean square of the outputs), its gradient, and one step of gradient descent on the
-    weights.
-    """
+    """Return a step of gradient descent on the weights for the mean square of the outputs."""
 
     def step(*args: Any) -> tuple[Any, ...]:
         given = args[:inputs]
@@ -73,9 +67,7 @@ def _program(build: Callable[..., Forward], which: Case) -> Program:
 
 
 def family(name: str, build: Callable[..., Forward], **cases: Case) -> Programs:
-    """``{"name__variant": () -> (function, shapes)}``; a training step is
-    ``name_train__variant``.
-    """
+    """Return ``{"name__variant": ...}``; a training step is ``name_train__variant``."""
     programs: Programs = {}
     for variant, which in cases.items():
 
@@ -89,9 +81,7 @@ def family(name: str, build: Callable[..., Forward], **cases: Case) -> Programs:
 
 
 def family_of(programs: Programs, **cases: Case | int) -> Callable[[_Build], _Build]:
-    """Enter variants of the family that the function builds; a number stands for ``a`` with that
-    first size.
-    """
+    """Enter variants of the decorated family; a number is ``a`` with that first size."""
 
     def enter(build: _Build) -> _Build:
         whole: dict[str, Case] = {}

@@ -124,9 +124,7 @@ def imagetext(b: int, hw: int, n: int, d: int) -> Forward:
 
 @family_of(PROGRAMS, a=case(256, 256, 64, 8))
 def factorisation(m: int, n: int, k: int, groups: int) -> Forward:
-    """Two factors per group against a dense matrix: the residual, and both factors' products with
-    it.
-    """
+    """Residual of a dense matrix and two factors per group, and its products with both factors."""
     shapes = [shape(groups, m, n), shape(groups, m, k), shape(groups, k, n)]
 
     def f(x, u, v):

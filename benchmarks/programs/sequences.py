@@ -1,6 +1,4 @@
-"""Sequences without recurrence and without attention: convolution, gating, Fourier and state-space
-mixing.
-"""
+"""Sequences by convolution, gating, Fourier and state-space mixing, without attention."""
 
 from __future__ import annotations
 

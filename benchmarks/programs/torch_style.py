@@ -95,9 +95,7 @@ def torchperceptron(b: int, d: int, h: int) -> Forward:
 
 @family_of(PROGRAMS, a=case(4, 96, 128, 4))
 def torchencoder(b: int, n: int, d: int, h: int) -> Forward:
-    """One layer of a transformer: projections in one weight, as nn.MultiheadAttention keeps
-    them.
-    """
+    """Layer of a transformer: projections in one weight, as in nn.MultiheadAttention."""
     shapes = [
         shape(b, n, d),
         shape(3 * d, d),

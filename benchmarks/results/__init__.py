@@ -1,3 +1,1 @@
-"""Tables of results: `tables` makes one, `stored` keeps and renders it, one JSON file a version
-beside them.
-"""
+"""Tables of results: `tables` makes them, `stored` keeps and renders them by version."""

@@ -53,9 +53,7 @@ for path in sys.argv[1:]:
 
 @dataclass(frozen=True)
 class Cost:
-    """Processor seconds, bytes of memory and disk, and the size of the input in units of the
-    step.
-    """
+    """Processor seconds, bytes of memory and disk, and size of the input in units of the step."""
 
     seconds: float
     memory: float
@@ -103,9 +101,7 @@ STEPS: Final = (
 
 
 def size(job: Job) -> Table:
-    """Time, memory and disk of every step on the official dataset, measured on synthetic roots;
-    resumed if --workspace is given.
-    """
+    """Time, memory and disk of each step on synthetic roots; --workspace resumes."""
     for share in SHARES:
         for name in SIZES:
             write_collection(_root(job, share), job.root.path, name, share, seed=0)
@@ -202,9 +198,7 @@ def official_size(step: Step) -> float:
 
 
 def input_size(step: Step, graphs: Iterable[tuple[Collection, str, int]]) -> float:
-    """Return the configurations that a step reads or trains on, of graphs with their collection,
-    split and number of configurations.
-    """
+    """Return how many of ``(collection, split, configurations)`` a step reads or trains on."""
     totals = Counter[Collection]()
     for collection, split, configs in graphs:
         if step.kind in ("", collection.kind) and step.split in ("", split):

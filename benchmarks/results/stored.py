@@ -103,9 +103,7 @@ def markdown(table: Table) -> str:
 
 
 def in_page(text: str, tables: Mapping[str, Table]) -> str:
-    """Return a page with the current tables between its marks; raises `KeyError` for an unknown
-    table.
-    """
+    """Return a page with the current tables; raises `KeyError` for an unknown one."""
     return _MARKED.sub(
         lambda marked: f"{marked[1]}\n\n{markdown(tables[marked[2]])}\n{marked[3]}", text
     )

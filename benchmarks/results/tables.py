@@ -106,9 +106,7 @@ def _files(job: Job) -> dict[Collection, list[GraphFile]]:
 
 
 def measured(job: Job) -> Table:
-    """What ranks without training on layouts measured on a TPU, graph by graph, and on all measured
-    kernels together.
-    """
+    """What ranks without training on measured layouts of a TPU, by graph, and on kernels."""
     if job.root.path == SAMPLE:
         raise DataRootError(
             "the sample holds nothing that was measured on a TPU", do="pass --data-root"
@@ -155,8 +153,7 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
 
 
 def shipped(job: Job) -> Table:
-    """What ranks without training on estimated graphs: the train split, of tiles out of fold, and
-    the valid split.
+    """What ranks without training on estimated graphs of both splits, tiles out of fold.
 
     Nothing in the formula of layouts is learned, but its form was chosen by looking at such graphs.
     """
@@ -258,9 +255,7 @@ def _built(job: Job) -> Workspace:
 
 
 def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Scores:
-    """Return the metrics of each graph by a ranker fitted without its family (tiles: kind of
-    kernels).
-    """
+    """Return metrics by a ranker fitted without a graph's family or a tile's kernel family."""
     by = "family" if collection.kind == "layout" else "kernel-family"
     fit = FitSettings(_ROUNDS)
     evaluation = cross_validate(place, by=by, collection=[str(collection)], model=ranker, fit=fit)
@@ -308,9 +303,7 @@ def graph_network(job: Job) -> Table:
 
 
 def speed(job: Job) -> Table:
-    """Time from a file to its columns and to its ranking, next to `numpy.load`; each file in its
-    own process.
-    """
+    """Time from a file to its columns and to its ranking, next to `numpy.load`."""
     rows: list[list[Cell]] = []
     by_size = sorted(discover(job.root.npz), key=lambda file: file.path.stat().st_size)
     # No shipped ranker.

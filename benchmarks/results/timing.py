@@ -1,6 +1,4 @@
-"""Time one file: `python -m benchmarks.results.timing FILE`; the table `speed` runs it in a process
-of its own.
-"""
+"""Time a file in this process: `python -m benchmarks.results.timing FILE`."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from xlarank.features.assembly import assemble
 
 
 def time_file(file: Path, repeats: int = 7) -> None:
-    """Print the least processor seconds to load, to make all columns and to rank (other work only
-    adds to them), memory and size.
-    """
+    """Print the least processor seconds to load, to make all columns and to rank; memory; size."""
 
     def load() -> None:
         with np.load(file) as archive:
@@ -48,9 +44,7 @@ def time_file(file: Path, repeats: int = 7) -> None:
 
 
 def peak_megabytes() -> float:
-    """Most memory that this process held; unlike ru_maxrss, nothing of the process that started
-    it.
-    """
+    """Return the most memory held; unlike ru_maxrss, without the process that started this one."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return float(status.partition("VmHWM:")[2].split()[0]) / 1024  # in kB
 

@@ -51,8 +51,7 @@ COLUMNS = ["size", "waste", "clash", "noise"]
 
 
 def graph_rows(name, costs, *, features=None, copies=None, columns=COLUMNS):
-    """Return a stored graph: row ``i`` costs ``costs[i]`` ns and is repeated ``copies[i]`` times
-    after all rows.
+    """Return a graph: row ``i`` costs ``costs[i]`` ns, with ``copies[i]`` repeats after all rows.
 
     A repeat is one nanosecond slower than the one before. The first column is constant within the
     graph.

@@ -114,8 +114,7 @@ def test_tied_scores_are_in_random_order(configs, k):
 
 
 def test_slowdowns_of_tied_scores_by_hand():
-    """Ten tied runtimes 1 to 10 in any order of the file: the first is 5.5 on average, the lowest
-    of five (10 + 1) / (5 + 1).
+    """Ten tied runtimes 1 to 10: the first is 5.5, the lowest of five (10 + 1) / (5 + 1).
 
     A best-scored eleventh of 2 leaves four of ten: 1 if they include it,
     P = 0.4, else 2. Of two duplicates of 10 and 30 and one configuration of 20, each is the first
@@ -198,8 +197,7 @@ FILE_ORDER = "rule: file order"
 
 
 def test_orders_that_need_no_model():
-    """Pairs (10, 40) and (10, 20) are in order, (40, 20) is not: tau = (2 - 1) / 3; the first is
-    the best.
+    """Only the pair (40, 20) is out of order: tau = (2 - 1) / 3; the first is the best.
 
     The mean slowdown of the first of a random order is (0 + 3 + 1) / 3; five tries find the best of
     three.
@@ -225,8 +223,7 @@ def test_orders_that_need_no_model():
 
 
 def test_a_robust_difference_and_its_error_by_hand():
-    """0, 0, 0.8 against 0: the mean is 0.8 / 3, less a quarter of the standard deviation 0.8 *
-    sqrt(2) / 3.
+    """Robust mean of 0, 0, 0.8 against 0: 0.8 / 3 less a quarter of 0.8 * sqrt(2) / 3.
 
     Without one graph each it is 0.4 - 0.4 / 4 = 0.3, 0.3 and 0. The jackknife's squared error is
     2/3 of the sum of their squares about 0.2, 0.01 + 0.01 + 0.04. With the means 0.4, 0.4 and 0 the

@@ -68,8 +68,7 @@ def test_a_member_that_runs_out_of_stages_keeps_its_last(monkeypatch):
 
 
 def test_the_search_space_is_that_of_stored_studies():
-    """The file has ``ranker kind parameter distribution`` on each line, in the order in which
-    studies draw them.
+    """Each line of the file is ``ranker kind parameter distribution``, in the order of drawing.
 
     A study can only be resumed with its search space: after a change every study starts anew, and
     the file must be written again.
