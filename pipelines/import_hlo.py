@@ -114,11 +114,11 @@ def import_hlo(
                     programs += _programs(file)
                 else:
                     left_out.append(f"{file}: {first.name} is the same program")
-            except (XlarankError, MemoryError) as error:
+            except XlarankError as error:
                 if file in in_folders and isinstance(error, NoProgramError):
                     left_out.append(f"{file}: holds no program")
                 else:
-                    broken[str(file)] = _reason(error, file)
+                    broken[str(file)] = str(error).removeprefix(f"{file.name}: ")
             for program in programs:
                 if reason := program.left_out(in_folder=file in in_folders):
                     left_out.append(f"{program.title}: {reason}")
@@ -134,8 +134,8 @@ def import_hlo(
                     record = program.write(path, target or place.hardware)
                     graphs.append({"collection": str(place)} | record)
                     written[path] = file
-                except (XlarankError, MemoryError) as error:
-                    broken[program.title] = _reason(error, file)
+                except XlarankError as error:
+                    broken[program.title] = str(error).removeprefix(f"{file.name}: ")
             step(file.name)
     if folders and not (graphs or broken):
         raise HloError("the folder holds no program", expected="HLO files or TpuGraphs protobufs")
@@ -152,7 +152,3 @@ def _programs(file: Path) -> Iterator[_Program]:
     for number, kernel in enumerate(message.modules):
         name = kernel_name(stem, kernel.fingerprint)
         yield _Program(f"{file} kernel {number}", name, "tile", kernel)
-
-
-def _reason(error: XlarankError | MemoryError, file: Path) -> str:
-    return str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"

@@ -111,10 +111,8 @@ def _dots(module: Message) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     operands = np.full((len(dots), 2), -1, np.int64)
     dimensions = np.full((len(dots), len(schema.DOT_DIMENSIONS), MAX_RANK), -1, np.int64)
     for number, (computation, dot) in enumerate(dots):
-        lists = [
-            getattr(dot.dot_dimension_numbers, f"{name}_dimensions")
-            for name in schema.DOT_DIMENSIONS
-        ]
+        numbers = dot.dot_dimension_numbers
+        lists = [getattr(numbers, f"{name}_dimensions") for name in schema.DOT_DIMENSIONS]
         read = [node_of[computation.id][operand] for operand in dot.operand_ids]
         ranks = [len(nodes[node].shape.dimensions) for node in read]
         contracted, _, batch, _ = map(len, lists)
@@ -229,10 +227,8 @@ def _node_values(instruction: Message) -> Iterator[tuple[str, Sequence[int]]]:
             name = f"{stem}_{field}"
             values = [getattr(part, field) for part in parts]
             yield f"{name}_0", _with_totals(name, values, keep)
-    yield (
-        "dynamic_slice_sizes_0",
-        _with_totals("dynamic_slice_sizes", instruction.dynamic_slice_sizes, 2),
-    )
+    dynamic_sizes = instruction.dynamic_slice_sizes
+    yield "dynamic_slice_sizes_0", _with_totals("dynamic_slice_sizes", dynamic_sizes, 2)
     reversals = [dimension.window_reversal for dimension in window]
     yield "window_window_reversal_0", reversals[:MAX_RANK]
     yield "window_window_reversal_true_count", [reversals.count(True), reversals.count(False)]

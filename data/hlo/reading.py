@@ -191,7 +191,11 @@ def parse_program(data: bytes) -> Message:
     program is returned. Compressed files are unpacked; HLO text and StableHLO are parsed. Raises
     `HloError` if there is no program.
     """
-    data = _unpacked(data)
+    if data.startswith(_GZIP):
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise HloError(f"it cannot be unpacked ({error})", do="copy it again") from error
     for kind, is_program in _KINDS:
         with suppress(DecodeError):
             message = kind.FromString(data)
@@ -216,16 +220,6 @@ def parse_program(data: bytes) -> Message:
     got = "the file is cut off, or holds no program"
     do = "copy, unpack or dump it again (PyTorch/XLA: with XLA_SAVE_TENSORS_FMT=hlo)"
     raise NoProgramError(got, expected=_EXPECTED, do=do)
-
-
-def _unpacked(data: bytes) -> bytes:
-    """Return the content of a gzip file, and other data unchanged; raises `HloError`."""
-    if not data.startswith(_GZIP):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise HloError(f"it cannot be unpacked ({error})", do="copy it again") from error
 
 
 def module_of(message: Message) -> Message:

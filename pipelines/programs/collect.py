@@ -90,26 +90,23 @@ def collect(
 def _compile(
     compiler: Compiler, journal: Journal, program: Program, rows: NDArray[np.int8]
 ) -> list[Outcome]:
-    """Return the outcome of each configuration that is not in the journal, and of those that are.
+    """Return the outcome of each configuration; those in the journal are not compiled again.
 
     Raises `CompilerError` if the compiler's default, the first one, does not compile.
     """
     rows_by_key = {hashlib.sha256(row.tobytes()).hexdigest()[:16]: row for row in rows}
-    keys = list(rows_by_key)
+    missing = [key for key in rows_by_key if key not in journal.outcomes]
     title = f"compiling {program.name} for {compiler.target.name}"
-    with steps_of(title, len(keys)) as step:
-        for part in (keys[:1], keys[1:]):
-            missing = [key for key in part if key not in journal.outcomes]
-            for _ in range(len(part) - len(missing)):
-                step("")
-            modules = (program.constrained(rows_by_key[key]) for key in missing)
+    with steps_of(title, len(missing)) as step:
+        for part in (missing[:1], missing[1:]):
+            modules = (program.constrained(rows_by_key[key]) for key in part)
             for number, outcome in compiler.compile(modules):
-                journal.add(missing[number], outcome)
+                journal.add(part[number], outcome)
                 step(outcome.message[:60])
-            default = journal.outcomes[keys[0]]
+            default = journal.outcomes[next(iter(rows_by_key))]
             if not default.ok:
                 raise default_error(program.module, default, compiler.target.name)
-    return [journal.outcomes[key] for key in keys]
+    return [journal.outcomes[key] for key in rows_by_key]
 
 
 def _estimated(chip: Chip, outcomes: Sequence[Outcome]) -> tuple[dict[str, int], dict[str, Any]]:
@@ -160,18 +157,17 @@ def _records(
 ) -> list[dict[str, Any]]:
     """Return a record per configuration in the order of rows; unlabelled ones come last."""
     others = [at for at in range(len(outcomes)) if at not in labelled]
-    records = []
-    for row, at in enumerate([*labelled, *others]):
-        outcome = outcomes[at]
-        record = {
+    ordered = [outcomes[at] for at in (*labelled, *others)]
+    return [
+        {
             "row": row if row < len(labelled) else None,
             "status": "failed" if outcome.fingerprint in left_out else outcome.status,
             "program": outcome.fingerprint,
             "seconds": round(outcome.seconds, 2),
             "message": left_out.get(outcome.fingerprint, outcome.message),
         }
-        records.append(record)
-    return records
+        for row, outcome in enumerate(ordered)
+    ]
 
 
 def label_settings(program: Program, compiler: Compiler, **settings: Any) -> dict[str, Any]:

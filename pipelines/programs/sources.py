@@ -91,14 +91,9 @@ def source_line(module: Message, instruction: Message) -> tuple[str, int]:
 
 def write_configurations(path: Path, graph: LayoutGraph) -> None:
     """Write a program's graph file with its configurations and their runtimes, 0 if unknown."""
-    dots = {}
-    if (graph.dot_operands >= 0).any():
-        dots["node_dot_operands"] = graph.dot_operands
-        dots["node_dot_dimensions"] = graph.dot_dimensions.astype(np.int8)
     write_graph(
         path,
         target=graph.target,
-        **dots,
         node_feat=graph.node_feat,
         node_opcode=graph.opcode.astype(np.uint8),
         edge_index=graph.edges,
@@ -106,4 +101,6 @@ def write_configurations(path: Path, graph: LayoutGraph) -> None:
         node_config_ids=graph.configurable,
         node_config_feat=graph.table.rows[graph.table.codes].astype(np.float32),
         config_runtime=graph.runtime,
+        node_dot_operands=graph.dot_operands,
+        node_dot_dimensions=graph.dot_dimensions.astype(np.int8),
     )

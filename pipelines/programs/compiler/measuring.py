@@ -19,8 +19,8 @@ from xlarank.pipelines.programs.compiler.xla import Xla, first_line
 
 #: Maximum relative difference of outputs: another layout sums in another order.
 TOLERANCE: Final = 2e-2
-#: File with an event in each line of JSON: ``["attempt", program]`` before a program is loaded, and
-#: again before it is first run, each of which may end the process, and ``["round", seconds]``.
+#: File with an event in each line of JSON: ``["attempt", program]`` before a program is loaded and
+#: first run, which may end the process, and ``["round", seconds]``.
 EVENTS_FILE: Final = "events"
 _MAX_ROUNDS: Final = 1000
 #: A compiled program as a function of a list of arrays, and arrays laid out for it.
@@ -86,13 +86,12 @@ def measure(
     rng = np.random.default_rng([seed, done])
     loaded: dict[str, _Loaded] = {}
     problems: dict[str, str] = {}
-    for name in programs:
-        with _attempt(folder, name, problems, limit):
-            loaded[name] = _load(xla, programs[name], inputs, laid_out)
     first = next(iter(programs))
     reference = None
-    for name in [first, *loaded] if first in loaded else []:
+    for name in (first, *programs):
         with _attempt(folder, name, problems, limit):
+            if name not in loaded:
+                loaded[name] = _load(xla, programs[name], inputs, laid_out)
             execute, arrays = loaded[name]
             outputs = [np.asarray(output).astype(np.float64) for output in execute(arrays)]
             reference = reference or outputs
