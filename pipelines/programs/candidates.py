@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
+from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.features.layout.layout_context import LayoutContext
@@ -97,8 +98,13 @@ def random_configurations(
 ) -> Codes:
     """Return up to ``count`` distinct codes ``(configs, groups)``, the compiler's choice first.
 
-    Each group draws a code from ``least`` on, as in Google's random collections.
+    Each group draws a code from ``least`` on, as in Google's random collections. Raises
+    `GraphFileError` if there is nothing to draw.
     """
+    if not len(candidates.free):
+        got = f"none of {len(candidates.group)} configurable nodes has a choice of layouts"
+        expected = f"a convolution, dot or reshape with {MIN_ELEMENTS} elements in 2 dimensions"
+        raise GraphFileError(got, expected=expected)
 
     def draw() -> NDArray[np.int32]:
         return rng.integers(candidates.least, candidates.choices).astype(np.int32)

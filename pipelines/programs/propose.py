@@ -10,17 +10,13 @@ from typing import Any, cast
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CompilerError, GraphFileError, ParameterError
+from xlarank.data.errors import CompilerError, ParameterError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hardware import DEFAULT_CHIP, TPUGRAPHS, TPUS, WORDS, require_hardware
 from xlarank.data.hlo.encoding import shape_text
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.hlo.reading import module_graph, module_of, read_program, require_unoptimised
-from xlarank.pipelines.programs.candidates import (
-    MIN_ELEMENTS,
-    random_configurations,
-    tied_candidates,
-)
+from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
 from xlarank.pipelines.programs.compiler.chips import chip_named
 from xlarank.pipelines.programs.compiler.session import Compiler
 from xlarank.pipelines.programs.compiler.xla import Program
@@ -54,12 +50,6 @@ def propose(
     graph, module = _read(program, hardware)
     graph = replace(graph, target=hardware or graph.target)
     candidates = tied_candidates(graph)
-    if not len(candidates.free):
-        got = f"{graph.name}: none of {len(graph.configurable)} configurable nodes has a choice"
-        expected = (
-            f"a convolution, dot or reshape of two or more dimensions and {MIN_ELEMENTS} elements"
-        )
-        raise GraphFileError(got, expected=expected)
     codes = random_configurations(candidates, configs, np.random.default_rng(seed))
     return candidates.graph(graph, codes), module
 

@@ -81,6 +81,8 @@ def measure(
     One that takes ``limit`` seconds to load or run ends the process. Inputs are drawn for the
     module ``plain``; ``done`` rounds were measured before.
     """
+    import jax
+
     inputs = _random_inputs(plain, seed)
     laid_out: dict[tuple[Order, ...], list[Any]] = {}
     rng = np.random.default_rng([seed, done])
@@ -103,9 +105,16 @@ def measure(
         expected = "a program that fits the device and has the same outputs in every run"
         do = "measure a smaller program, or one without randomness"
         raise CompilerError(got, expected=expected, do=do)
-    running = {name: loaded[name] for name in programs if name not in problems}
+    running = [name for name in programs if name not in problems]
     for _ in range(_MAX_ROUNDS):
-        _write_event(folder, "round", problems | _round(running, rng, limit))
+        seconds: dict[str, float | str] = dict(problems)
+        for name in rng.permutation(running).tolist():
+            execute, arrays = loaded[name]
+            signal.setitimer(signal.ITIMER_REAL, limit)
+            start = time.perf_counter()
+            jax.block_until_ready(execute(arrays))
+            seconds[name] = time.perf_counter() - start
+        _write_event(folder, "round", seconds)
     return f"{_MAX_ROUNDS} rounds"
 
 
@@ -124,22 +133,6 @@ def _attempt(folder: Path, name: str, problems: dict[str, str], limit: float) ->
         yield
     except Exception as error:  # any error of the compiler or the device
         problems[name] = first_line(error)
-
-
-def _round(
-    programs: Mapping[str, _Loaded], rng: np.random.Generator, limit: float
-) -> dict[str, float | str]:
-    """Run every program once, in shuffled order, and return their seconds."""
-    import jax
-
-    seconds: dict[str, float | str] = {}
-    for name in rng.permutation(list(programs)).tolist():
-        execute, arrays = programs[name]
-        signal.setitimer(signal.ITIMER_REAL, limit)
-        start = time.perf_counter()
-        jax.block_until_ready(execute(arrays))
-        seconds[name] = time.perf_counter() - start
-    return seconds
 
 
 def difference(

@@ -157,8 +157,6 @@ class Compiler(AbstractContextManager["Compiler", None]):
         if isinstance(answer, XlarankError):
             answer = Outcome("failed", message=str(answer))
         key = job.fingerprint or answer.fingerprint
-        if answer.ok and not key:  # labels are stored by fingerprint
-            answer = Outcome("crashed", message="no optimised module was dumped")
         outcome: Outcome = replace(answer, fingerprint=key, seconds=job.seconds)
         if outcome.ok:
             self._known[key] = outcome

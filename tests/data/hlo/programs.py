@@ -22,8 +22,7 @@ def saved(path, message):
 
 
 def matmul_module() -> Message:
-    """Return a module with a dot of two parameters, reshaped, in a loop's body, and a fusion with a
-    reshape.
+    """Return a module with a dot, reshaped, in a loop's body, and a fusion with a reshape.
 
     Nodes: 0-1 fused (parameter, reshape), 2-5 while_body (two parameters, dot, reshape), 6-8 main
     (parameter, while, fusion).

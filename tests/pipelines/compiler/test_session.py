@@ -96,7 +96,6 @@ def test_crashes_hangs_and_repetitions(compiler, tmp_path):
         "crash": ("crashed", "signal 9"),
         "leave": ("crashed", "status 3"),
         "bug": ("failed", "^one line and another$"),
-        "undumped": ("crashed", "^no optimised module was dumped$"),
         "refuse": ("failed", "^no such layout$"),
         "hang": ("timeout", "^not done within 2 s$"),
     }
