@@ -229,9 +229,7 @@ def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
 
     name = ir.StringAttr.get("main")
     (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"] == name)
-    old = [ir.DictAttr.get({})] * len(modes)
-    if key in main.attributes:
-        old = list(main.attributes[key])
+    old = main.attributes[key] if key in main.attributes else [()] * len(modes)
     merged = []
     for parts, mode in zip(old, modes, strict=True):
         attributes = {part.name: part.attr for part in parts}
