@@ -107,7 +107,12 @@ def discover(npz: Path) -> list[GraphFile]:
     return sorted(files, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
 
 
-def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFile]:
+def listed(names: Names) -> Sequence[str]:
+    """Return one or several names as a sequence."""
+    return [names] if isinstance(names, str) else names
+
+
+def graph_files(npz: Path, names: Names, *, where: str) -> list[GraphFile]:
     """Return the files of the named collections, by default all.
 
     Raises `DataRootError` without any file, `CollectionError` for an unknown name.
@@ -121,13 +126,8 @@ def graph_files(npz: Path, names: Sequence[str], *, where: str) -> list[GraphFil
     return [file for file in files if file.collection in selected]
 
 
-def listed(names: Names) -> Sequence[str]:
-    """Return one or several names as a sequence."""
-    return [names] if isinstance(names, str) else names
-
-
 def choose(
-    names: Sequence[str], available: Iterable[Collection], where: str = "the data root"
+    names: Names, available: Iterable[Collection], where: str = "the data root"
 ) -> list[Collection]:
     """Return the named or matching collections, by default all; raises `CollectionError`."""
     by_name = {str(collection): collection for collection in sorted(set(available))}
@@ -135,7 +135,7 @@ def choose(
         got = f"{where} holds no collections"
         raise CollectionError(got, do="run build-features with a `data_root`")
     chosen: list[str] = []
-    for name in names:
+    for name in listed(names):
         matches = [name] if name in by_name else fnmatch.filter(by_name, name)
         chosen += matches
         if not matches:
@@ -145,12 +145,13 @@ def choose(
     return [by_name[name] for name in dict.fromkeys(chosen)] if names else list(by_name.values())
 
 
-def choose_splits(names: Sequence[str]) -> list[str]:
+def choose_splits(names: Names) -> list[str]:
     """Return the named splits, by default all; raises `CollectionError` for an unknown split."""
-    for name in names:
+    chosen = listed(names) or SPLITS
+    for name in chosen:
         if name not in SPLITS:
             raise CollectionError(f"{name!r} is not a split", expected=", ".join(SPLITS))
-    return [split for split in SPLITS if split in names] if names else list(SPLITS)
+    return [split for split in SPLITS if split in chosen]
 
 
 def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:

@@ -261,7 +261,7 @@ def changed_files(collection: Collection, split: str, manifest: Manifest) -> dic
     Without the collection in the data root there are none.
     """
     try:
-        folder = find_data_root(Path(manifest.data_root)).npz.joinpath(*collection.parts)
+        folder = find_data_root(manifest.data_root).npz.joinpath(*collection.parts)
     except DataRootError:
         return {}
     if not any(folder.glob("*/*.npz")):

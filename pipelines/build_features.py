@@ -26,7 +26,6 @@ from xlarank.data.collection import (
     discover,
     find_data_root,
     graph_files,
-    listed,
 )
 from xlarank.data.errors import MAX_SEED, MAX_THREADS, WorkspaceError, XlarankError, counted
 from xlarank.data.files import atomic_write
@@ -134,10 +133,9 @@ def build_features(
     Interval(0, MAX_SEED, whole=True)("`seed`", seed)
     root = find_data_root(data_root)
     work = Workspace.of(workspace)
-    names = listed(collection)
-    splits = choose_splits(listed(split))
+    splits = choose_splits(split)
     work.require_writable()
-    files = graph_files(root.npz, names, where=str(root.path))
+    files = graph_files(root.npz, collection, where=str(root.path))
     discovered = discover(root.npz)
     require_one_root(root, work, discovered)
     started = time.monotonic()
@@ -154,7 +152,7 @@ def build_features(
         # another command may have changed the root meanwhile
         require_one_root(root, work, discovered)
         splits_built = _write_manifests(root, work, built)
-        removed = _remove_splits_without_files(work, names, splits, discovered)
+        removed = _remove_splits_without_files(work, collection, splits, discovered)
     return BuildReport(splits_built, removed, time.monotonic() - started)
 
 
@@ -318,10 +316,7 @@ def _write_manifests(
 
 
 def _remove_splits_without_files(
-    workspace: Workspace,
-    collections: Sequence[str],
-    splits: Sequence[str],
-    discovered: Sequence[GraphFile],
+    workspace: Workspace, collections: Names, splits: Sequence[str], discovered: Sequence[GraphFile]
 ) -> list[str]:
     """Remove the rows of chosen splits without a file in the data root; return their names."""
     present = {(file.collection, file.split) for file in discovered}

@@ -35,7 +35,6 @@ HELD_OUT: Final = {
     KERNEL_FAMILY: "out of fold, unseen families",
     FAMILY: "out of fold, unseen program families",
 }
-ROUNDS: Final = 300
 
 
 def cross_validate(
@@ -44,7 +43,9 @@ def cross_validate(
     *,
     by: str = KERNEL_FAMILY,
     collection: Names = (),
-    fit: FitSettings | None = None,
+    rounds: int = 300,
+    seed: int = 0,
+    threads: int = 0,
 ) -> Evaluation:
     """Score training graphs out of fold.
 
@@ -53,8 +54,7 @@ def cross_validate(
 
     Args:
         model: ranker to fit instead of the trained model's, with tuned parameters if any and the
-            best number of rounds on these folds (at most ``fit``'s). Several rankers are
-            compared with the first.
+            best number of ``rounds`` on these folds. Several are compared with the first.
         by: unit held out with a graph. "kernel-family": as in `FoldPlan.of`, with a fallback.
             "family": its program family, as for a new program.
 
@@ -66,12 +66,11 @@ def cross_validate(
     rankers = list(dict.fromkeys(listed(model or ())))
     for ranker in rankers:
         specs_of(ranker)
-    settings = fit or FitSettings(ROUNDS)
+    settings = FitSettings(rounds, seed, threads)
     evaluation = Evaluation(HELD_OUT[by])
     work = Workspace.of(workspace)
-    names = listed(collection)
-    for each in labelled_collections(work, names):
-        with leaving_out(each, names, evaluation.left_out):
+    for each in labelled_collections(work, collection):
+        with leaving_out(each, collection, evaluation.left_out):
             if rankers:
                 training = read_training_set(work, each)
                 models = []
@@ -86,8 +85,8 @@ def cross_validate(
                     rankings = _kept_by_train(work, each, trained, evaluation)
                 else:
                     training = training_set_of(work, each, trained)
-                    rounds = replace(settings, rounds=card.rounds)
-                    rankings = _out_of_fold(training, [trained], by, rounds, evaluation)
+                    settings = replace(settings, rounds=card.rounds)
+                    rankings = _out_of_fold(training, [trained], by, settings, evaluation)
             evaluation.rankings[str(each)] = rankings
     if not evaluation.rankings:
         why = "; ".join(reasons(evaluation.left_out))

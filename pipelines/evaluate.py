@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xlarank.data.collection import SPLITS, Collection, Names, listed
+from xlarank.data.collection import SPLITS, Collection, Names
 from xlarank.data.errors import CollectionError, XlarankError, counted, naming, reasons
 from xlarank.data.families import program_family
 from xlarank.data.files import read_text
@@ -63,9 +63,8 @@ def evaluate(
         got = "the models were trained on the train split"
         raise XlarankError(got, do="run cross-validate for scores out of fold")
     work = Workspace.of(workspace)
-    names = listed(collection)
     evaluation = Evaluation(split)
-    chosen = labelled_collections(work, names)
+    chosen = labelled_collections(work, collection)
     if given is not None:
         graphs = {}
         for each in chosen:
@@ -75,7 +74,7 @@ def evaluate(
     with steps_of(f"evaluating on {split}", len(chosen)) as step:
         for each in chosen:
             step(str(each))
-            with leaving_out(each, names, evaluation.left_out):
+            with leaving_out(each, collection, evaluation.left_out):
                 evaluation.rankings[str(each)] = _evaluate(
                     work, each, evaluation, model_from, given, official_indices
                 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xlarank.data.collection import DataRootLike, Names, find_data_root, graph_files, listed
+from xlarank.data.collection import DataRootLike, Names, find_data_root, graph_files
 from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
@@ -37,7 +37,7 @@ class SplitInfo:
 def info(data_root: DataRootLike | None = None, *, collection: Names = ()) -> list[SplitInfo]:
     """Read the graph files of the collections (default: all) and return counts by split."""
     root = find_data_root(data_root)
-    files = graph_files(root.npz, listed(collection), where=str(root.path))
+    files = graph_files(root.npz, collection, where=str(root.path))
     splits: dict[tuple[str, str], SplitInfo] = {}
     with steps_of("reading graphs", len(files)) as step:
         for file in files:

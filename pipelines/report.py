@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 import xlarank
-from xlarank.data.collection import Collection, Names, find_data_root, listed
+from xlarank.data.collection import Collection, Names, find_data_root
 from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
@@ -64,7 +64,7 @@ def report(
     is none. Raises `CollectionError` if the workspace has no stored features.
     """
     work = Workspace.of(workspace)
-    chosen = chosen_collections(work, listed(collection))
+    chosen = chosen_collections(work, collection)
     sections = []
     with steps_of("reporting", len(chosen)) as step:
         for each in chosen:
@@ -155,7 +155,7 @@ def _explain(
     if predicted[fastest] == predicted.min():
         return None
     with suppress(XlarankError):  # the file cannot be read
-        npz = find_data_root(Path(manifest.data_root)).npz
+        npz = find_data_root(manifest.data_root).npz
         path = npz.joinpath(*collection.parts, SPLIT, f"{name}.npz")
         graph = read_graph(path, collection.kind)
         return explain_graph(graph, model, collection.hardware, against=fastest)

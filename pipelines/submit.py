@@ -20,7 +20,6 @@ from xlarank.data.collection import (
     discover,
     find_data_root,
     graph_files,
-    listed,
 )
 from xlarank.data.errors import (
     CollectionError,
@@ -138,11 +137,10 @@ def submit(
     """
     report = Submission(Path(out))
     work = Workspace.of(workspace)
-    named = listed(collection)
     given = Scores.read(scores, "test")
     orders: dict[str, list[int]] = {}
     configs: dict[str, int] = {}
-    tests = _test_graphs(work, None if data_root is None else find_data_root(data_root), named)
+    tests = _test_graphs(work, None if data_root is None else find_data_root(data_root), collection)
     names = {}
     for each, (manifest, files) in tests.items():
         stored = manifest.graphs if manifest is not None else {}
@@ -151,7 +149,7 @@ def submit(
         given.require_known_graphs(names, "test")
     with steps_of("ranking test graphs", sum(map(len, names.values()))) as step:
         for each, (manifest, files) in tests.items():
-            with leaving_out(each, named, report.left_out):
+            with leaving_out(each, collection, report.left_out):
                 configs |= _counts(each, manifest, files, report)
                 choice = _choice(work, each, manifest, model_from, given, report)
                 stored_graphs = each_graph(work, each, "test", manifest)
@@ -167,7 +165,7 @@ def submit(
 
 
 def _test_graphs(
-    workspace: Workspace, data_root: DataRoot | None, names: Sequence[str]
+    workspace: Workspace, data_root: DataRoot | None, names: Names
 ) -> dict[Collection, tuple[Manifest | None, list[GraphFile]]]:
     """Return the stored test graphs of collections, and the files of others."""
     files: list[GraphFile] = []
@@ -179,7 +177,7 @@ def _test_graphs(
         files = discover(find_data_root().npz)
     for root in sorted(stored_roots(workspace)) if data_root is None else ():
         with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace
-            files += discover(find_data_root(Path(root)).npz)
+            files += discover(find_data_root(root).npz)
     tests = {}
     for collection in choose(names, [*stored, *(file.collection for file in files)]):
         manifest = read_manifest(workspace, collection, "test")
@@ -320,7 +318,7 @@ def check_submission(
     root = find_data_root(data_root)
     configs: dict[str, int | None] = {}
     unreadable = []
-    for graph in graph_files(root.npz, listed(collection), where=str(root.path)):
+    for graph in graph_files(root.npz, collection, where=str(root.path)):
         if graph.split == "test":
             row_id = submission_id(graph.collection, graph.name)
             configs[row_id] = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from xlarank.data.collection import Names, listed
+from xlarank.data.collection import Names
 from xlarank.data.errors import CollectionError, counted
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.models.card import FALLBACK
@@ -137,13 +137,12 @@ def train(
     work = Workspace.of(workspace)
     work.require_writable()
     fit = FitSettings(rounds, seed, threads)
-    names = listed(collection)
-    extra = chosen_collections(work, listed(also_from)) if also_from else []
+    extra = chosen_collections(work, also_from) if also_from else []
     splits = ("train", "valid") if with_valid else ("train",)
     left_out: dict[str, str] = {}
     results = []
-    for each in chosen_collections(work, names):
-        with leaving_out(each, names, left_out):
+    for each in chosen_collections(work, collection):
+        with leaving_out(each, collection, left_out):
             began = time.monotonic()
             training = read_training_set(work, each, splits, extra, max_rows)
             result = _train(work, training, model, seeds, fit, select)

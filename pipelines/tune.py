@@ -14,7 +14,7 @@ import optuna
 from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.data.collection import Collection, Names, listed
+from xlarank.data.collection import Collection, Names
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.models.losses import DEFAULT, params_of, specs_of
@@ -29,8 +29,7 @@ from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out
 from xlarank.pipelines.training.studies import FINISHED, draw_study, open_storage, open_study
 from xlarank.pipelines.training.training_sets import StoredTrainingSet, read_training_set
 
-#: Rounds, most rows and most folds of a trial.
-ROUNDS: Final = 300
+#: Most rows and most folds of a trial.
 MAX_ROWS: Final = 20_000
 _FOLDS: Final = 5
 #: Attribute of a trial with its result.
@@ -70,9 +69,11 @@ def tune(
     collection: Names = (),
     timeout: float | None = None,
     model: str = DEFAULT,
-    fit: FitSettings | None = None,
     storage: str | None = None,
+    rounds: int = 300,
     select: str = "mean",
+    seed: int = 0,
+    threads: int = 0,
 ) -> list[TuneResult]:
     """Continue the study of each collection up to ``trials`` finished trials; save the best.
 
@@ -90,10 +91,9 @@ def tune(
     specs_of(model)  # raises for an unknown name
     work = Workspace.of(workspace)
     work.require_writable()
-    fit = fit or FitSettings(ROUNDS)
+    fit = FitSettings(rounds, seed, threads)
     deadline = None if timeout is None else time.monotonic() + timeout
-    names = listed(collection)
-    chosen = chosen_collections(work, names)
+    chosen = chosen_collections(work, collection)
     left_out: dict[str, str] = {}
     results = list[TuneResult]()
     with (
@@ -102,9 +102,9 @@ def tune(
     ):
         for number, each in enumerate(chosen):
             share = deadline and max(0.0, deadline - time.monotonic()) / (len(chosen) - number)
-            with leaving_out(each, names, left_out):
+            with leaving_out(each, collection, left_out):
                 objective = Objective.of(work, each, model, fit, select)
-                study = open_study(opened, objective.study_name, objective.defaults, fit.seed)
+                study = open_study(opened, objective.study_name, objective.defaults, seed)
                 results.append(_optimize(objective, study, trials, share, step))
     if not results:
         raise CollectionError("; ".join(left_out.values()))

@@ -31,7 +31,6 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.model import RULE
 from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, shipped_model, shipped_trees
-from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.build_features import build_features
 from xlarank.pipelines.cross_validate import cross_validate
@@ -51,7 +50,6 @@ _COMPARED: Final = (
     "best simple count",
     "which count",
 )
-_ROUNDS: Final = 300
 _SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")
 
 
@@ -257,8 +255,7 @@ def _built(job: Job) -> Workspace:
 def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Scores:
     """Return metrics by a ranker fitted without a graph's family or a tile's kernel family."""
     by = "family" if collection.kind == "layout" else "kernel-family"
-    fit = FitSettings(_ROUNDS)
-    evaluation = cross_validate(place, by=by, collection=[str(collection)], model=ranker, fit=fit)
+    evaluation = cross_validate(place, ranker, by=by, collection=str(collection))
     return next(iter(evaluation.rankings[str(collection)].values()))
 
 

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from xlarank.data.collection import SPLITS, Collection, DataRoot, GraphFile, choose
+from xlarank.data.collection import SPLITS, Collection, DataRoot, GraphFile, Names, choose, listed
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, WorkspaceError
 from xlarank.data.files import regular_no_link
 from xlarank.data.workspace import Workspace
@@ -30,12 +30,12 @@ LOCK: Final = ".lock"
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
-def chosen_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
+def chosen_collections(workspace: Workspace, names: Names) -> list[Collection]:
     """Return the named collections, or all; raises `CollectionError` for one without features."""
     return choose(names, stored_collections(workspace), where=f"the workspace {workspace.root}")
 
 
-def labelled_collections(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
+def labelled_collections(workspace: Workspace, names: Names) -> list[Collection]:
     """Return the named collections; without names, those with labelled, rankable graphs, or all
     if none has any.
     """
@@ -54,16 +54,14 @@ def has_labels(workspace: Workspace, collection: Collection) -> bool:
 
 
 @contextmanager
-def leaving_out(
-    collection: Collection, named: Sequence[str], left_out: dict[str, str]
-) -> Iterator[None]:
+def leaving_out(collection: Collection, named: Names, left_out: dict[str, str]) -> Iterator[None]:
     """Record a `CollectionError` or `ModelError` of the block in ``left_out``; raise it if the
     collection was ``named`` in full.
     """
     try:
         yield
     except (CollectionError, ModelError) as error:
-        if str(collection) in named:
+        if str(collection) in listed(named):
             raise
         left_out[str(collection)] = str(error)
 

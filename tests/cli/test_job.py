@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.pipelines.trees import LAYOUT, TILE, graph_path
 from tests.schema import validate
 from xlarank.cli.demo import DEMO
 from xlarank.models.losses import params_of
+from xlarank.pipelines import cross_validate as module
 
 
 def test_each_command_prints_what_it_stores(job):
@@ -49,7 +51,7 @@ def test_json_follows_the_schema_of_the_documentation(job, tmp_path, monkeypatch
     monkeypatch.chdir(job.folder)
     for name in job.outcomes:
         validate(name, json.loads(Path(f"{name}.json").read_text()))
-    monkeypatch.setattr("xlarank.pipelines.cross_validate.ROUNDS", 5)
+    monkeypatch.setattr(module, "cross_validate", partial(module.cross_validate, rounds=5))
     program = tmp_path / "f.hlo.pb"
     program.write_bytes(matmul_module().SerializeToString())
     layout = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
@@ -125,7 +127,7 @@ def test_the_demo_shows_what_ranks_on_one_screen_and_submits_it(tmp_path):
 
 @pytest.mark.slow
 def test_other_rankers_alone_and_side_by_side(trained, monkeypatch):
-    monkeypatch.setattr("xlarank.pipelines.cross_validate.ROUNDS", 5)
+    monkeypatch.setattr(module, "cross_validate", partial(module.cross_validate, rounds=5))
     words = f"cross-validate --workspace {trained} --json -".split()
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)
     rows = json.loads(done.out)[LAYOUT]

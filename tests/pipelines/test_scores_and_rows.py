@@ -13,7 +13,6 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import all_columns
-from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.submit import submit
@@ -214,8 +213,7 @@ def test_frames_are_cross_validated_fitted_and_predicted_like_stored_rows(shared
     rows = xlarank.load_rows(shared_built, TILE)
     ranker = xlarank.GraphRanker("ranknet", n_estimators=30, n_jobs=1)
     before = xlarank.cross_validate(rows, ranker)
-    fit = FitSettings(30, threads=1)
-    expected = cross_validate(shared_built, "ranknet", fit=fit, collection=[TILE])
+    expected = cross_validate(shared_built, "ranknet", rounds=30, threads=1, collection=TILE)
     assert before.scores == expected.report[TILE]["score"]["graphs"]
     assert before.to_polars().columns[:2] == ["graph", "tau"] and "out of fold" in repr(before)
     answer = rows.with_columns(mine__answer__log=pl.col("label").log().fill_null(0.0))

@@ -16,7 +16,6 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.card import FALLBACK
 from xlarank.models.stored import ESTIMATED_TIME
-from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
@@ -40,7 +39,7 @@ def graphs_of(report):
 
 
 def held_out(workspace, rounds=300, **options):
-    return cross_validate(workspace, fit=FitSettings(rounds, threads=1), **options)
+    return cross_validate(workspace, rounds=rounds, threads=1, **options)
 
 
 def is_by_hand(metrics, workspace, model, collection, split="valid"):
@@ -384,7 +383,7 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
     assert card.kinds == ["convolution", "dot", "dot batched"]
     assert set(card.folds) == set(KERNELS["train"])
     for model in (None, "lambdarank"):  # kernel families are held out by default, as in training
-        found = cross_validate(workspace, model, fit=FitSettings(5, threads=1))
+        found = cross_validate(workspace, model, rounds=5, threads=1)
         assert found.rankings[TILE]["lambdarank"] == card.folds
         assert f"{TILE}: fallback for unseen kernel families: {FALLBACK}" in found.notes
     assert f"{TILE}: 3 kernel families in 3 folds" in found.notes

@@ -46,7 +46,7 @@ def made_up(score):
 
 def run(workspace, trials=2, rounds=10, progress=None, **options):
     """Tune with few rounds and one thread; by default the tile collection alone."""
-    chosen = {"collection": [TILE], "fit": FitSettings(rounds, threads=1), **options}
+    chosen = {"collection": [TILE], "rounds": rounds, "threads": 1, **options}
     with trees.shown(progress):
         return tune(workspace, trials=trials, **chosen)
 

@@ -21,7 +21,6 @@ from xlarank.models.card import CARD
 from xlarank.models.member import Member
 from xlarank.models.model import Model
 from xlarank.models.stored import model_of
-from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import load_best
 from xlarank.pipelines import build_features
 from xlarank.pipelines.cross_validate import cross_validate
@@ -73,7 +72,7 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(built, mo
 def test_a_simultaneous_build_of_another_root_stays_and_no_model_is_saved(
     tree, built, second, monkeypatch
 ):
-    search = partial(tune, trials=1, fit=FitSettings(5, threads=1), collection=[TILE])
+    search = partial(tune, trials=1, rounds=5, threads=1, collection=[TILE])
     for other_build, command in (
         (partial(build, tree, built, max_configs=20), search),
         (partial(trees.build_fewer_columns, tree, built), fit),

@@ -51,20 +51,20 @@ def tune(
 
     Rerun to resume.
     """
-    from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.tune import tune as run
 
     work = built_workspace(data_root, workspace, collection)
-    fit = FitSettings(rounds, seed, threads)
     results = run(
         work,
         trials=trials,
         collection=collection or (),
         timeout=timeout,
         model=model,
-        fit=fit,
         storage=storage,
+        rounds=rounds,
         select=select,
+        seed=seed,
+        threads=threads,
     )
     _show_tuned(results)
     write_json(json_file, results)

@@ -166,7 +166,7 @@ def data_root_of(path: Path | None, workspace: Workspace | None = None) -> DataR
     from xlarank.features.store import stored_roots
 
     stored = stored_roots(workspace) if workspace is not None and path is None else set()
-    root = find_data_root(Path(min(stored)) if stored else path)
+    root = find_data_root(min(stored) if stored else path)
     if workspace is not None and stored:
         root = replace(root, why=f"of the workspace {workspace.root}")
     say(f"data: {root.path} ({root.why})", "yellow" if root.path == SAMPLE else "dim")
@@ -229,7 +229,7 @@ def build_changed(
                 older = f"the {split} rows of {collection} are older than {files}"
                 list_lines("note", [f"{older}; building them again"])
                 console.current_run.broken |= build(
-                    find_data_root(Path(manifest.data_root)),
+                    find_data_root(manifest.data_root),
                     workspace,
                     collection=str(collection),
                     split=split,

@@ -74,14 +74,10 @@ def cross_validate(
     json_file: options.Json = None,
 ) -> None:
     """Cross-validate: score each graph with a ranker fitted without it."""
-    from xlarank.models.training_data import FitSettings
-    from xlarank.pipelines.cross_validate import ROUNDS
     from xlarank.pipelines.cross_validate import cross_validate as run
 
     built = built_workspace(data_root, workspace, collection)
-    evaluation = run(
-        built, model, by=by, collection=collection or (), fit=FitSettings(ROUNDS, seed)
-    )
+    evaluation = run(built, model, by=by, collection=collection or (), seed=seed)
     several = len(set(model or ())) > 1
     if best := evaluation.several[:1] or [*dict.fromkeys(model or ())][:1]:
         console.current_run.words["collection"] += f" --model {best[0]}"
