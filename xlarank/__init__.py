@@ -40,7 +40,7 @@ if _TYPE_CHECKING:
     from xlarank.pipelines.submit import submit as submit
     from xlarank.pipelines.support.progress import show_progress as show_progress
     from xlarank.pipelines.train import train as train
-    from xlarank.stored_rows import load_rows as load_rows
+    from xlarank.pipelines.training.frames import load_rows as load_rows
 
 #: Public names by module, imported on first access so that the command line starts quickly.
 _NAMES = {
@@ -59,7 +59,7 @@ _NAMES = {
     "pipelines.submit": "check_submission submit",
     "pipelines.support.progress": "show_progress",
     "pipelines.train": "train",
-    "stored_rows": "load_rows",
+    "pipelines.training.frames": "load_rows",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = ["__version__", *_MODULES]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import Any, Final, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,6 @@ from xlarank.data import errors
 from xlarank.data.errors import ModelError, ParameterError, did_you_mean
 from xlarank.data.graph import GraphLike, Kind, as_graph
 from xlarank.data.hardware import require_hardware
-from xlarank.features.rows import GraphRows
-from xlarank.models.card import ModelCard
 from xlarank.models.estimators import name_of
 from xlarank.models.losses import DEFAULT, params_of, specs_of
 from xlarank.models.model import Model
@@ -24,14 +22,8 @@ from xlarank.models.params import Interval
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.training.frames import is_frame, read_frame, rows_by_graph
+from xlarank.pipelines.training.frames import Frame, is_frame, read_frame, rows_by_graph
 from xlarank.pipelines.training.graphs import OutOfFold, TrainingRows, graph_list
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-
-    Frame = pl.DataFrame | pd.DataFrame
 
 
 class GraphRanker:
@@ -132,17 +124,18 @@ class GraphRanker:
         return self._set_fitted(model, rows.left_out)
 
     def predict(self, graph: GraphLike | Frame) -> NDArray[np.float64]:
-        """Return scores ``(configs,)`` of a graph or ``(rows,)`` of a frame, lower is faster,
-        comparable within a graph; raises `ModelError`.
+        """Return scores ``(configs,)`` of a graph or ``(rows,)`` of a frame, lower is faster.
+
+        They are comparable within a graph. Raises `ModelError`.
         """
+        model = self.fitted_model
         if not is_frame(graph):
-            rows = self._rows(cast(GraphLike, graph))
-            return self.model_.score(rows)[rows.group]
-        self._require_card()
-        _, table = read_frame(graph)
+            rows = rows_for_model(as_graph(cast(GraphLike, graph)), model)
+            return model.score(rows)[rows.group]
+        _, table = read_frame(cast(Frame, graph))
         scores = np.empty(len(table))
         for positions, rows in rows_by_graph(table):
-            scores[positions] = self.model_.score(rows)
+            scores[positions] = model.score(rows)
         return scores
 
     def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:
@@ -151,12 +144,13 @@ class GraphRanker:
         It is Kendall's tau for layouts and 1 - slowdown of the best of five for tiles. Raises
         `ModelError` before `fit`, and for a graph without runtimes that differ.
         """
+        model = self.fitted_model
         scores = []
         for graph in graph_list(graphs):
-            rows = self._rows(graph)
+            rows = rows_for_model(as_graph(graph), model)
             if not (rows.labelled and rows.rankable):
                 raise ModelError(f"{rows.name} cannot be scored", expected="runtimes that differ")
-            predicted = self.model_.score(rows)[rows.group]
+            predicted = model.score(rows)[rows.group]
             metrics = graph_metrics(self.kind_, predicted, rows.cost, rows.group)
             scores.append(metrics["score"])
         return float(np.mean(scores))
@@ -169,7 +163,7 @@ class GraphRanker:
         are saved as their text; nothing is pickled. Raises `ModelError` before `fit` and for
         another estimator, and `WorkspaceError` for a folder that cannot be written.
         """
-        card = self._require_card()
+        card = self.fitted_model.require_card()
         if self.estimator is not None:
             self.model_.members[0].booster.text()  # raises before the folder is made
         card = replace(card, collection=collection or card.collection)
@@ -204,9 +198,6 @@ class GraphRanker:
         self.n_features_in_ = len(model.columns)
         return self
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags
 
@@ -220,9 +211,7 @@ class GraphRanker:
         return f"GraphRanker({', '.join(shown)})"
 
     def _check(self) -> None:
-        """Raise `ParameterError` for unknown names and bad values; neither depends on the kind of
-        graphs.
-        """
+        """Raise `ParameterError` for unknown names and bad values."""
         if self.estimator is not None:
             name_of(self.estimator)  # raises
             if self.ranker != DEFAULT or self.params:
@@ -261,16 +250,9 @@ class GraphRanker:
     @property
     def fitted_model(self) -> Model:
         """The fitted model; raises `ModelError` before `fit`."""
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "model_"):
             raise ModelError("the ranker was not fitted", do="call fit first")
         return self.model_
-
-    def _require_card(self) -> ModelCard:
-        return self.fitted_model.require_card()
-
-    def _rows(self, graph: GraphLike) -> GraphRows:
-        self._require_card()
-        return rows_for_model(as_graph(graph), self.model_)
 
 
 #: Parameters of the constructor that all rankers share, in order.
@@ -278,14 +260,14 @@ _COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
 
 
 def cross_validate(
-    rows: Iterable[GraphLike] | Frame, model: str | GraphRanker | None = None
+    rows: Iterable[GraphLike] | Frame, model: str | GraphRanker = DEFAULT
 ) -> OutOfFold:
     """Score each graph by a ranker fitted without its family, at the best number of rounds.
 
     ``rows`` is a frame of one collection as `load_rows` returns it, with any further columns of
     numbers, or a list of measured graphs. The folds of a frame are those of `train`, its columns
     ``fold`` and ``held_out``; without them families are held out. ``model`` is a `GraphRanker`,
-    which is not fitted itself, or the name of a ranker; by default ``GraphRanker()``.
+    which is not fitted itself, or the name of a ranker.
 
     Tiles of unseen kernel families are ranked half by the compiler's default, as by the models of
     `train`; `GraphRanker.predict` ranks without this help.
@@ -299,7 +281,6 @@ def cross_validate(
         >>> xlarank.cross_validate(kernels[:5], ranker).mean > 0.5
         True
     """
-    if model is None or isinstance(model, str):
-        model = GraphRanker() if model is None else GraphRanker(model)
-    training = TrainingRows.of(rows, model.target)
-    return training.cross_validate(model.unfitted(training.collection.kind), model.settings)
+    ranker = GraphRanker(model) if isinstance(model, str) else model
+    training = TrainingRows.of(rows, ranker.target)
+    return training.cross_validate(ranker.unfitted(training.collection.kind), ranker.settings)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -18,13 +18,10 @@ from xlarank.data.files import read_bytes
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
+from xlarank.pipelines.training.frames import Frame, polars_frame
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-#: A frame of polars or pandas, or a parquet or CSV file.
-ScoreSource: TypeAlias = "str | Path | pl.DataFrame | pd.DataFrame"
-ScoresLike: TypeAlias = "ScoreSource | Sequence[ScoreSource]"
+#: A frame, or a parquet or CSV file, or several.
+ScoresLike: TypeAlias = "str | Path | Frame | Sequence[str | Path | Frame]"
 _REQUIRED: Final = ("graph", "configuration", "score")
 #: Columns that are read; the last two are optional.
 _SCHEMA: Final = pl.Schema(
@@ -133,10 +130,8 @@ def _table(source: Any, name: str, split: str) -> pl.DataFrame:
 
 
 def _frame(source: Any) -> pl.DataFrame:
-    if isinstance(source, pl.DataFrame):
-        return source
     if not isinstance(source, str | Path):
-        return pl.DataFrame(pl.from_pandas(source))
+        return polars_frame(source)
     path = Path(source)
     content = read_bytes(path)
     if path.suffix.lower() == ".csv":
