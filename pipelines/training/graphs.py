@@ -40,7 +40,6 @@ class TrainingRows:
     data: TrainingData
     collection: Collection
     target: str
-    recipe: Recipe
     left_out: dict[str, str]
     table: pl.DataFrame | None = None
 
@@ -57,8 +56,7 @@ class TrainingRows:
             target = collection.hardware if target is None else require_hardware(target)
             rows = [graph for _, graph in rows_by_graph(table)]
             data = TrainingData.from_graphs(rows, target_of(target))
-            recipe = Recipe.of(collection.kind)
-            return cls(data, collection, target, recipe, _left_out(rows), table)
+            return cls(data, collection, target, _left_out(rows), table)
         loaded = [as_graph(graph) for graph in graph_list(source)]
         kind, *other_kinds = {graph.kind for graph in loaded}
         if other_kinds:
@@ -66,10 +64,8 @@ class TrainingRows:
         target = _hardware_of(loaded) if target is None else require_hardware(target)
         rows = [assemble(graph, target) for graph in loaded]
         data = TrainingData.from_graphs(rows, target_of(target))
-        name = f"tile:{target}" if kind == "tile" else f"layout:{target}:own"
-        collection = Collection.parse(name)
-        recipe = Recipe.of(kind, target)
-        return cls(data, collection, target, recipe, _left_out(rows))
+        parts = ("tile", target) if kind == "tile" else ("layout", target, "own")
+        return cls(data, Collection(parts), target, _left_out(rows))
 
     def fit(self, unfitted: Model, settings: FitSettings) -> Model:
         """Return a fitted model with its card."""
@@ -80,7 +76,7 @@ class TrainingRows:
             params=dict(model.params),
             rounds=settings.rounds,
             tuned=False,
-            recipe=self.recipe,
+            recipe=Recipe.of(self.collection.kind, self.target),
             columns=model.columns,
             trained_on={"train": self.data.names},
             folds={},
@@ -89,9 +85,7 @@ class TrainingRows:
         return replace(model, card=card)
 
     def cross_validate(self, unfitted: Model, settings: FitSettings) -> OutOfFold:
-        """Return the out-of-fold scores of a model at the best number of rounds; a frame may have
-        folds of its own.
-        """
+        """Return the out-of-fold scores of a model at the best number of rounds."""
         data = self.data
         plan = FoldPlan.of(data)
         if self.table is not None:
@@ -153,9 +147,7 @@ class OutOfFold(Table):
 
 
 def graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
-    """Return the graphs as a list; raises `ParameterError` for anything but several graphs, and
-    `ModelError` for none.
-    """
+    """Return several graphs as a list; raises `ParameterError`, and `ModelError` for none."""
     if isinstance(graphs, GraphLike) or not isinstance(graphs, Iterable):
         raise ParameterError(f"the graphs are {graphs!r:.60}", expected=_GRAPHS)
     if not (listed := list(graphs)):

@@ -8,7 +8,7 @@ import pytest
 
 import xlarank
 from tests.pipelines import trees
-from tests.pipelines.trees import LAYOUT, TILE, TREE, build, stored
+from tests.pipelines.trees import LAYOUT, TILE, TREE, build, graph_path, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -229,10 +229,19 @@ def test_frames_are_cross_validated_fitted_and_predicted_like_stored_rows(shared
     assert again.sort(keys)["score"].to_list() == scored.sort(keys)["score"].to_list()
     report = xlarank.submit(tmp_path / "out.csv", shared_built, collection=TILE, scores=scored)
     assert report.ranked_by == {TILE: "the frame of scores"}
-    graphs = xlarank.GraphRanker("ranknet", n_estimators=30, n_jobs=1).fit(rows)
     with pytest.raises(ModelError, match=r"lack 1 \(mine__answer__log"):
         ranker.predict(rows)
-    assert graphs.target_ == "cpu"
+
+
+def test_a_ranker_fitted_on_a_frame_prices_the_copies_of_a_graph_as_its_rows(
+    shared_tree, shared_built
+):
+    rows = xlarank.load_rows(shared_built, LAYOUT)
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=5, n_jobs=1).fit(rows)
+    graph = rows.filter(pl.col("graph") == "delta__a")
+    scores = ranker.predict(graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
+    assert scores[graph["configuration"]].tolist() == ranker.predict(graph).tolist()
+    assert ranker.target_ == "cpu"
 
 
 def test_frames_that_are_refused(shared_built):
