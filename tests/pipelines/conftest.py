@@ -28,7 +28,7 @@ collect_ignore = ["compiled_programs.py"]
 @pytest.fixture(scope="session")
 def shared_tree(tmp_path_factory):
     """Root of a data tree; not to be written to."""
-    return write_tree(tmp_path_factory.mktemp("tree")).path
+    return write_tree(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="session")

@@ -121,7 +121,7 @@ def test_rows_of_a_split_or_collection_without_files_are_removed(tree, built, tm
     assert build(tree, built).removed == [f"{TILE} test"]
     report = submit(tmp_path / "out.csv", built)
     assert not stored(built, TILE, "test") and not report.covers(TILE)
-    assert check_submission(tmp_path / "out.csv", data_root=trees.data_root(tree)).problems == []
+    assert check_submission(tmp_path / "out.csv", data_root=tree).problems == []
     shutil.rmtree(tree / "npz/tile")
     assert build(tree, built).removed == [f"{TILE} train", f"{TILE} valid"]
     assert [*map(str, stored_collections(Workspace(built)))] == [LAYOUT]
@@ -375,7 +375,7 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     monkeypatch.setattr("xlarank.pipelines.support.building._PART_GRAPHS", 1)
     victim, other = pids(client)
     names = [f"family{n % 9}__{n}" for n in range(24)]
-    tree = trees.write_tree(tmp_path / "tree", {TILE: {"train": names}}).path
+    tree = trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
     killer = trees.Listener(1, lambda: os.kill(victim, signal.SIGKILL))
     scheduler = client.scheduler.address
     report = build(tree, tmp_path / "there", scheduler=scheduler, progress=killer)

@@ -127,7 +127,7 @@ def test_without_models_and_with_names_that_look_like_html(built, tmp_path):
 
 
 def splits_of(root, **options):
-    return {(part.collection, part.split): part for part in info(trees.data_root(root), **options)}
+    return {(part.collection, part.split): part for part in info(root, **options)}
 
 
 def test_every_split_is_counted(shared_tree):

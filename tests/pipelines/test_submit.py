@@ -119,8 +119,7 @@ def test_graphs_without_stored_rows_are_ranked_from_their_files(tree, shared_bui
     """Nothing is built or trained, and nothing is written but the submission."""
     out = tmp_path / "out.csv"
     nowhere = tmp_path / "nowhere"
-    root = trees.data_root(tree)
-    report = run(nowhere, out, data_root=root, model_from=None)
+    report = run(nowhere, out, data_root=tree, model_from=None)
     assert (report.rows, report.unranked) == ({LAYOUT: 2, TILE: 2}, 0)
     assert not nowhere.exists()
     expected = read_submission(out)
@@ -132,11 +131,11 @@ def test_graphs_without_stored_rows_are_ranked_from_their_files(tree, shared_bui
     assert read_submission(out) == expected, "of stored rows and of files"
     damaged = graph_path(tree, LAYOUT, "test", TREE[LAYOUT]["test"][0])
     damaged.write_bytes(b"no zip")
-    report = run(nowhere, out, data_root=root, model_from=None)
+    report = run(nowhere, out, data_root=tree, model_from=None)
     assert list(report.broken) == [f"{LAYOUT} {damaged.stem}"]
     assert read_submission(out).keys() == expected.keys() - {f"{LAYOUT}:{damaged.stem}"}
     with pytest.raises(CollectionError, match="did you mean layout:cpu:random"):
-        run(nowhere, out, data_root=root, collection=["layout:cpu:randm"])
+        run(nowhere, out, data_root=tree, collection=["layout:cpu:randm"])
     with pytest.raises(WorkspaceError, match="holds tile:cpu of"):
         other = {TILE: {"test": ["other__a"]}}
         run(nowhere, out, data_root=trees.write_tree(tmp_path / "other", other))

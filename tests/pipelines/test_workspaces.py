@@ -39,7 +39,7 @@ def second(tmp_path):
     """Another data root: a collection that the first one lacks, and one of the same name."""
     tiles = {"train": ["y__a"], "test": ["z__a"]}
     collections = {"layout:cpu:default": {"test": ["x__a"]}, TILE: tiles}
-    return trees.write_tree(tmp_path / "second", collections).path
+    return trees.write_tree(tmp_path / "second", collections)
 
 
 def call_first(monkeypatch, place, name, first):

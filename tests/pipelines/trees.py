@@ -23,7 +23,7 @@ from tests.graphs import (
     save_npz,
     tile_row,
 )
-from xlarank.data.collection import Collection, DataRoot
+from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
 from xlarank.features import catalogue
 from xlarank.features.rows import GraphRows
@@ -124,8 +124,8 @@ def graph_path(root: Path, collection: str, split: str, name: str) -> Path:
     return root / "npz" / Path(*collection.split(":")) / split / f"{name}.npz"
 
 
-def write_tree(root: Path, tree: Mapping[str, Mapping[str, Sequence[str]]] = TREE) -> DataRoot:
-    """Write graphs of a tree; test graphs have no labels."""
+def write_tree(root: Path, tree: Mapping[str, Mapping[str, Sequence[str]]] = TREE) -> Path:
+    """Write graphs of a tree and return its root; test graphs have no labels."""
     graphs = [
         (c, split, name)
         for c, splits in tree.items()
@@ -135,11 +135,7 @@ def write_tree(root: Path, tree: Mapping[str, Mapping[str, Sequence[str]]] = TRE
     for number, (collection, split, name) in enumerate(graphs):
         make = layout_graph if collection.startswith("layout") else tile_graph
         save_npz(graph_path(root, collection, split, name), make(number, labelled=split != "test"))
-    return data_root(root)
-
-
-def data_root(root: Path) -> DataRoot:
-    return DataRoot(root, root / "npz", "made by a test")
+    return root
 
 
 @contextmanager
@@ -157,7 +153,7 @@ def build(
 ) -> BuildReport:
     """Build features, in one process by default."""
     with shown(progress):
-        return build_features(data_root(root), workspace, **{"jobs": 1, **chosen})
+        return build_features(root, workspace, **{"jobs": 1, **chosen})
 
 
 def build_fewer_columns(root: Path, workspace: Path, **chosen: Any) -> None:
