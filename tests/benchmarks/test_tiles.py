@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.collect_tiles import NO_ESTIMATE, collect_tiles
 from tests.data.hlo.programs import instruction
-from tests.pipelines.trees import Listener, contents, shown
+from tests.pipelines.trees import Listener, contents
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.pipelines.programs.compiler.chips import chip_named
@@ -89,8 +89,7 @@ def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tiles(tmp_path / "killed", Compiler(dies=4))
     again = Compiler()
-    listener = Listener()
-    with shown(listener):
+    with Listener() as listener:
         tiles(tmp_path / "killed", again)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
     assert len(again.compiled) == len(listener.notes) == 9 - 4

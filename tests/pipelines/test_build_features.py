@@ -49,9 +49,9 @@ def totals(report):
 
 @pytest.mark.slow
 def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
-    listener = trees.Listener()
     work = tmp_path / "work"
-    report = build(tree, work, progress=listener)
+    with trees.Listener() as listener:
+        report = build(tree, work)
     assert totals(report) == (FILES, 0, 0)
     assert listener.jobs == [("building features", FILES)] and listener.ended == 1
     assert len(listener.notes) == FILES and f"{LAYOUT} train alpha__a" in listener.notes
@@ -284,9 +284,9 @@ def test_two_processes_store_the_same_bytes(tree, tmp_path, monkeypatch):
     assert totals(shared) == totals(alone) == (FILES - 1, 0, 1) and shared.splits == alone.splits
     assert trees.contents(tmp_path / "2") == trees.contents(tmp_path / "1")
     monkeypatch.setattr("xlarank.pipelines.support.building.PartJob.build", trees.die)
-    listener = trees.Listener()
-    with pytest.raises(XlarankError, match=r"a worker process died.*smaller `jobs`"):
-        build(tree, tmp_path / "work", jobs=2, progress=listener)
+    message = r"a worker process died.*smaller `jobs`"
+    with pytest.raises(XlarankError, match=message), trees.Listener() as listener:
+        build(tree, tmp_path / "work", jobs=2)
     assert listener.ended == 1
 
 
@@ -328,9 +328,9 @@ def test_a_cluster_stores_what_this_machine_would(client, tree, tmp_path, monkey
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     graph_path(tree, LAYOUT, "valid", "odd;name").write_bytes(b"no zip")
     here = build(tree, tmp_path / "here", max_configs=10)
-    listener = trees.Listener()
     asked = {"max_configs": 10, "scheduler": client.scheduler.address}
-    there = build(tree, tmp_path / "there", progress=listener, **asked)
+    with trees.Listener() as listener:
+        there = build(tree, tmp_path / "there", **asked)
     assert trees.contents(tmp_path / "there") == trees.contents(tmp_path / "here")
     assert there.splits == here.splits
     assert set(there.broken) == {f"{TILE} test sort__a", f"{LAYOUT} valid odd;name"}
@@ -376,9 +376,8 @@ def test_workers_that_are_killed(client, tmp_path, monkeypatch):
     victim, other = pids(client)
     names = [f"family{n % 9}__{n}" for n in range(24)]
     tree = trees.write_tree(tmp_path / "tree", {TILE: {"train": names}})
-    killer = trees.Listener(1, lambda: os.kill(victim, signal.SIGKILL))
-    scheduler = client.scheduler.address
-    report = build(tree, tmp_path / "there", scheduler=scheduler, progress=killer)
+    with trees.Listener(1, lambda: os.kill(victim, signal.SIGKILL)) as killer:
+        report = build(tree, tmp_path / "there", scheduler=client.scheduler.address)
     assert len(killer.notes) == 24 and not report.broken
     assert victim not in pids(client) and other in pids(client)
     build(tree, tmp_path / "here")
@@ -401,8 +400,8 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
         died = "pool__a.npz: 1 workers died while they built it"
         assert why.startswith(f"{died}; expected workers with enough")
     with local_cluster(1) as stopping, pytest.raises(XlarankError, match="cluster is gone; start"):
-        stop = trees.Listener(1, stopping.close)
-        build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=stop)
+        with trees.Listener(1, stopping.close):
+            build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address)
 
 
 @pytest.mark.slow

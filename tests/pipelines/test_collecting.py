@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.data.hlo.programs import matmul_module
 from tests.features.helpers import SCRAMBLED_GRAPHS
 from tests.graphs import Node, examples, parameter, unconfigured
-from tests.pipelines.trees import Listener, shown
+from tests.pipelines.trees import Listener
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.writing import write_graph
@@ -99,8 +99,7 @@ def programs(*names):
 def test_measuring_stops_when_the_order_of_the_fastest_no_longer_changes(tmp_path):
     steady = Device()
     noisy = Device(noise=0.5)
-    listener = Listener()
-    with shown(listener):
+    with Listener() as listener:
         timings = time_programs(steady, PLAIN, programs("1", "2", "3"), minutes=1)
     notes = ["1 loaded", "2 loaded", "3 loaded"]
     notes += [f"round {number}" for number in range(1, ROUNDS + 1)]

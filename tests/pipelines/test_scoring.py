@@ -28,11 +28,6 @@ from xlarank.pipelines.support import evaluation
 UNSEEN_KINDS = "out of fold, unseen families"
 
 
-def run(workspace, progress=None, **options):
-    with trees.shown(progress):
-        return evaluate(workspace, **options)
-
-
 def graphs_of(report):
     """Return the values of a report by metric and graph, without summaries."""
     return {metric: values["graphs"] for metric, values in report.items()}
@@ -55,10 +50,10 @@ def is_by_hand(metrics, workspace, model, collection, split="valid"):
 
 
 def test_scores_have_baselines_beside_them(shared_trained):
-    listener = trees.Listener()
     folders = [shared_trained / name for name in ("features", "models", "studies")]
     before = [(path, path.stat().st_mtime_ns) for at in folders for path in at.rglob("*")]
-    result = run(shared_trained, progress=listener)
+    with trees.Listener() as listener:
+        result = evaluate(shared_trained)
     after = [(path, path.stat().st_mtime_ns) for at in folders for path in at.rglob("*")]
     assert after == before, "models and rows are only read"
     assert listener.jobs == [("evaluating on valid", 2)] and listener.ended == 1
@@ -75,13 +70,13 @@ def test_scores_have_baselines_beside_them(shared_trained):
 
 def test_a_ceiling_stands_beside_tau_if_labels_are_measured_again(shared_trained, monkeypatch):
     # one of 22 configurations has three runs
-    assert run(shared_trained).report[LAYOUT]["tau"]["ceiling"] is None
+    assert evaluate(shared_trained).report[LAYOUT]["tau"]["ceiling"] is None
 
     def made_up(cost, group):
         return cost[0] / cost[group == 0].sum()
 
     monkeypatch.setattr(evaluation, "tau_ceiling", made_up)
-    report = run(shared_trained).report
+    report = evaluate(shared_trained).report
     graphs = stored(shared_trained, LAYOUT, "valid").items()
     expected = {name: graph.cost[0] / graph.cost[[0, -2, -1]].sum() for name, graph in graphs}
     assert report[LAYOUT]["tau"]["ceiling"] == expected
@@ -97,10 +92,10 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
     splits = {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}
     trees.write_tree(root, {**TREE, other: splits})
     build(root, work, collection=[other])
-    result = run(work, model_from=LAYOUT)
+    result = evaluate(work, model_from=LAYOUT)
     assert list(result.report) == [other, LAYOUT]
     assert is_by_hand(result.report[other], work, model_of(work), other)
-    assert result.report[LAYOUT] == run(work, collection=[LAYOUT]).report[LAYOUT]
+    assert result.report[LAYOUT] == evaluate(work, collection=[LAYOUT]).report[LAYOUT]
     known = "1 of these 3 programs (by name) and on the families of 2"
     (note,) = result.notes
     assert note == f"{other}: the model of {LAYOUT} was trained on {known}"
@@ -115,7 +110,7 @@ def test_model_of_another_collection(shared_trained, shared_built, tmp_path):
         (shared_built, [], LAYOUT, f"no model .*{LAYOUT}.*; expected trained, shipped"),
     ):
         with pytest.raises((ModelError, CollectionError), match=message):
-            run(place, collection=collections, model_from=model_from)
+            evaluate(place, collection=collections, model_from=model_from)
 
 
 @pytest.mark.parametrize("with_valid", [False, True])
@@ -127,7 +122,7 @@ def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, w
         folder = shutil.copytree(Workspace(trained).model(LAYOUTS), tmp_path / "model")
         trees.edit_json(folder / "model.json", trained_on={"train": [*TREE[LAYOUT]["train"][1:]]})
         split, options = "train", {"model_from": str(folder), "collection": [LAYOUT]}
-        result = run(trained, split=split, **options)
+        result = evaluate(trained, split=split, **options)
         assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["alpha__a"]
         known = [f"{LAYOUT} {name}" for name in TREE[LAYOUT]["train"][1:]]
         assert result.left_out == dict.fromkeys(known, "the model was trained on it")
@@ -136,7 +131,7 @@ def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, w
     options["collection"] = [LAYOUT]
     nothing = f"{LAYOUT} has no .* graph in {split} that lambdarank.* was not trained on"
     with pytest.raises(CollectionError, match=nothing):
-        run(trained, split=split, **options)
+        evaluate(trained, split=split, **options)
 
 
 def test_what_ranks_is_first_and_the_trained_model_beside_it(trained):
@@ -144,7 +139,7 @@ def test_what_ranks_is_first_and_the_trained_model_beside_it(trained):
     path = Workspace(trained).model(LAYOUTS) / "model.json"
     for value, first, second in ((2.0, ESTIMATED_TIME, "lambdarank"), (-1.0, "lambdarank", None)):
         trees.edit_json(path, others={ESTIMATED_TIME: dict.fromkeys(card.folds, value)})
-        result = run(trained, collection=[LAYOUT])
+        result = evaluate(trained, collection=[LAYOUT])
         rows = result.comparison[LAYOUT]
         assert rows[0]["ranker"] == first and rows[0]["difference"] is None
         assert second in (None, *(row["ranker"] for row in rows[1:]))
@@ -152,7 +147,7 @@ def test_what_ranks_is_first_and_the_trained_model_beside_it(trained):
         scores = result.report[LAYOUT]["score"]["graphs"]
         assert scores == rows[0]["score"]["graphs"]
         assert f" by {first} on " in section(Workspace(trained), LAYOUTS)["sentence"]
-    asked = run(trained, collection=[LAYOUT], model_from="trained")
+    asked = evaluate(trained, collection=[LAYOUT], model_from="trained")
     assert asked.ranked_by[LAYOUT] == "lambdarank, its trained model"
 
 
@@ -163,7 +158,7 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     def scored(indices, **options):
         text = indices if isinstance(indices, str) else json.dumps(indices)
         (folder / "cpu_random.json").write_text(text)
-        return run(shared_trained, official_indices=folder, **options)
+        return evaluate(shared_trained, official_indices=folder, **options)
 
     few = {"delta__b": [0, 2, 3], "of_another_split": [1]}
     chosen = [1, 4, 9, 16, 23, 22]
@@ -173,7 +168,9 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     cost = graph.runtime[chosen].astype(float)
     for metric, value in graph_metrics("layout", score, cost, graph.group[chosen]).items():
         assert result.report[LAYOUT][metric]["graphs"]["delta__a"] == value
-    assert result.report[TILE] == run(shared_trained).report[TILE], "all configurations of tiles"
+    assert result.report[TILE] == evaluate(shared_trained).report[TILE], (
+        "all configurations of tiles"
+    )
     assert result.left_out == {}
     result = scored(few)
     assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
@@ -193,25 +190,24 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     (folder / "cpu_random.json").rename(folder / "xla_default.json")
     for place in (folder, tmp_path / "absent"):
         with pytest.raises(CollectionError, match=r"cpu_random\.json cannot be read"):
-            run(shared_trained, official_indices=place, collection=[LAYOUT])
+            evaluate(shared_trained, official_indices=place, collection=[LAYOUT])
 
 
 def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, trained, tmp_path):
     build(tree, tmp_path, split=["test"], collection=[LAYOUT])
     with pytest.raises(CollectionError, match=f"nothing could be evaluated on test: .*{LAYOUT}"):
-        run(tmp_path, split="test")
+        evaluate(tmp_path, split="test")
     for collections, message in (
         ([TILE], "tile:cpu has no labelled, rankable graph in test"),
         ([], f"nothing could be evaluated on test: .*{LAYOUT}.*{TILE}"),
     ):
-        listener = trees.Listener()
-        with pytest.raises(CollectionError, match=message):
-            run(trained, split="test", collection=collections, progress=listener)
+        with pytest.raises(CollectionError, match=message), trees.Listener() as listener:
+            evaluate(trained, split="test", collection=collections)
         assert listener.ended == 1
     save_npz(graph_path(tree, TILE, "test", "even__a"), trees.even(trees.tile_graph(60)))
     save_npz(graph_path(tree, LAYOUT, "test", "omega__c"), trees.layout_graph(70))
     build(tree, trained, split=["test"])
-    result = run(trained, split="test")
+    result = evaluate(trained, split="test")
     assert list(result.report) == [LAYOUT]
     assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
     assert result.left_out.pop(f"{TILE} even__a") == "all its configurations cost the same"
@@ -224,17 +220,17 @@ def test_a_collection_without_labels_is_not_mentioned_unless_named(tree, trained
     own = "layout:own:default"
     save_npz(graph_path(tree, own, "test", "x__a"), trees.layout_graph(7, labelled=False))
     build(tree, trained, collection=[own])
-    assert own not in run(trained).left_out
+    assert own not in evaluate(trained).left_out
     assert own not in cross_validate(trained).left_out
     with pytest.raises(ModelError, match="nothing ranks layouts of hardware that is not named"):
-        run(trained, split="test", collection=[own])
+        evaluate(trained, split="test", collection=[own])
 
 
 def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tree, trained):
     def scored(error, message):
         with pytest.raises(error, match=message):
-            run(trained, collection=[TILE], model_from="trained")
-        result = run(trained, model_from="trained")
+            evaluate(trained, collection=[TILE], model_from="trained")
+        result = evaluate(trained, model_from="trained")
         assert list(result.report) == [LAYOUT] and result.left_out[TILE]
 
     valid = {"collection": [TILE], "split": ["valid"]}
@@ -247,7 +243,7 @@ def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_if_named(tre
     scored(XlarankError, "tile:cpu has no ")
     shutil.rmtree(trained / "features" / "layout" / "cpu" / "random" / "valid")
     with pytest.raises(CollectionError, match="run cross-validate for scores out of fold"):
-        run(trained)
+        evaluate(trained)
 
 
 @pytest.mark.slow
@@ -411,7 +407,7 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels, tmp_path):
         best = rank(path, workspace, model_from="trained").best(5)
         listed = trees.read_submission(tmp_path / "out.csv")[f"{TILE}:{name}"]
         assert listed == [entry["configuration"] for entry in best]
-    report = run(workspace.root, collection=[TILE], model_from="trained").report[TILE]
+    report = evaluate(workspace.root, collection=[TILE], model_from="trained").report[TILE]
     path = graph_path(SAMPLE, TILE, "valid", "expsum__b")
     ranking = rank(path, workspace, model_from="trained")
     assert report["score"]["graphs"]["expsum__b"] == ranking.metrics["score"]

@@ -29,9 +29,8 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
 
 
-def run(workspace, out, progress=None, **options):
-    with trees.shown(progress):
-        return submit(out, workspace, **{"model_from": "trained", **options})
+def run(workspace, out, **options):
+    return submit(out, workspace, **{"model_from": "trained", **options})
 
 
 def test_every_test_graph_is_listed_with_the_best_first(shared_trained, tmp_path):
@@ -187,8 +186,8 @@ def test_a_submission_is_checked_before_it_is_in_place(shared_trained, tmp_path,
         patched.setattr("xlarank.data.submission.check_submission", check)
         run(shared_trained, out)
     assert check.call_args.args[0] != out
-    with pytest.raises(KeyboardInterrupt):
-        run(shared_trained, out, progress=trees.Listener(stop_at=2))
+    with pytest.raises(KeyboardInterrupt), trees.Listener(stop_at=2):
+        run(shared_trained, out)
     monkeypatch.setattr(Member, "score", lambda self, rows: np.full(len(rows), np.nan))
     with pytest.raises(ModelError, match="scores that are not finite"):
         run(shared_trained, out, collection=[TILE])

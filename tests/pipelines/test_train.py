@@ -28,10 +28,10 @@ from xlarank.models.validation.metrics import METRICS, summarise
 from xlarank.pipelines.training.training_sets import MIN_CONFIGS, read_training_set, training_set_of
 
 
-def run(workspace, *, progress=None, **options):
+def run(workspace, **options):
     """Train models; by default of the tile collection alone."""
     chosen = {"collection": [TILE], "rounds": 10, "may_be_equal": True, **options}
-    return trees.train_models(workspace, progress=progress, **chosen)
+    return trees.train_models(workspace, **chosen)
 
 
 def save_best(workspace, collection=TILE, model="lambdarank", params=None):
@@ -41,8 +41,8 @@ def save_best(workspace, collection=TILE, model="lambdarank", params=None):
 
 
 def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built, fits):
-    listener = Listener()
-    (result,) = run(built, collection=[LAYOUT], seeds=3, seed=5, rounds=30, progress=listener)
+    with Listener() as listener:
+        (result,) = run(built, collection=[LAYOUT], seeds=3, seed=5, rounds=30)
     assert listener.jobs == [(f"training {LAYOUT}", 3 + 3)] and listener.ended == 1
     assert len(listener.notes) == 6 and listener.notes[0].startswith("held out ")
     model = model_of(built, LAYOUT)
@@ -209,9 +209,8 @@ def test_an_interruption_and_a_model_that_learned_nothing_keep_the_model_there_w
     card = trained / "models/layout/cpu/random/model.json"
     before = card.read_bytes()
     for step in (1, 4):  # the first fold, the first booster
-        listener = Listener(stop_at=step)
-        with pytest.raises(KeyboardInterrupt):
-            run(trained, collection=[LAYOUT], seeds=2, progress=listener)
+        with pytest.raises(KeyboardInterrupt), Listener(stop_at=step) as listener:
+            run(trained, collection=[LAYOUT], seeds=2)
         assert listener.ended == 1 and card.read_bytes() == before
     save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000, "init_score_weight": 0.0})
     message = r"all scores of .* rows\) are equal.*tune"

@@ -15,7 +15,6 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.cli.conftest import here
-from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, TILE, Listener, build, edit_json, write_tree
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
@@ -44,11 +43,10 @@ def made_up(score):
     return curves
 
 
-def run(workspace, trials=2, rounds=10, progress=None, **options):
+def run(workspace, trials=2, rounds=10, **options):
     """Tune with few rounds and one thread; by default the tile collection alone."""
     chosen = {"collection": [TILE], "rounds": rounds, "threads": 1, **options}
-    with trees.shown(progress):
-        return tune(workspace, trials=trials, **chosen)
+    return tune(workspace, trials=trials, **chosen)
 
 
 def folder(workspace, collection=TILE):
@@ -130,9 +128,8 @@ def test_an_interrupted_study_keeps_its_best_and_tries_the_defaults(built, monke
         run(built, trials=4)
     assert load_best(folder(built), DEFAULT) is None
     monkeypatch.setattr(CURVES, made_up(lambda params: float(params == DEFAULTS)))
-    listener = Listener(stop_at=2)
-    with pytest.raises(KeyboardInterrupt):
-        run(built, trials=4, progress=listener)
+    with pytest.raises(KeyboardInterrupt), Listener(stop_at=2) as listener:
+        run(built, trials=4)
     assert listener.ended == 1 and load_best(folder(built), DEFAULT) is not None
     (result,) = run(built, trials=4)
     assert (result.trials, result.fresh, states(built)) == (4, 2, "FCCCC")

@@ -126,10 +126,9 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_
     command = [sys.executable, "-c", code, str(tmp_path)]
     pipe = subprocess.PIPE
     holder = subprocess.Popen(command, stdin=pipe, stdout=pipe)
-    listener = trees.Listener()
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
     threading.Timer(0.3, holder.kill).start()
-    with trees.shown(listener), workspace_lock(Workspace(tmp_path)):
+    with trees.Listener() as listener, workspace_lock(Workspace(tmp_path)):
         pass
     holder.communicate(timeout=30)
     waiting = f"another process writes {tmp_path}; waiting"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph
 from xlarank.models.model import Model
 from xlarank.pipelines.build_features import BuildReport, build_features
-from xlarank.pipelines.support.progress import Display, set_display
+from xlarank.pipelines.support.progress import set_display
 from xlarank.pipelines.train import TrainResult, train
 
 LAYOUT = "layout:cpu:random"
@@ -138,22 +138,9 @@ def write_tree(root: Path, tree: Mapping[str, Mapping[str, Sequence[str]]] = TRE
     return root
 
 
-@contextmanager
-def shown(display: Display | None) -> Iterator[None]:
-    """Show the jobs of a block by a display."""
-    set_display(display)
-    try:
-        yield
-    finally:
-        set_display(None)
-
-
-def build(
-    root: Path, workspace: Path, *, progress: Display | None = None, **chosen: Any
-) -> BuildReport:
+def build(root: Path, workspace: Path, **chosen: Any) -> BuildReport:
     """Build features, in one process by default."""
-    with shown(progress):
-        return build_features(root, workspace, **{"jobs": 1, **chosen})
+    return build_features(root, workspace, **{"jobs": 1, **chosen})
 
 
 def build_fewer_columns(root: Path, workspace: Path, **chosen: Any) -> None:
@@ -165,7 +152,7 @@ def build_fewer_columns(root: Path, workspace: Path, **chosen: Any) -> None:
 
 
 def train_models(
-    workspace: Path, *, progress: Display | None = None, may_be_equal: bool = False, **chosen: Any
+    workspace: Path, *, may_be_equal: bool = False, **chosen: Any
 ) -> list[TrainResult]:
     """Train models, with one seed and one thread; scores of few rows ``may_be_equal``."""
     settings = {"seeds": 1, "threads": 1, **chosen}
@@ -173,8 +160,7 @@ def train_models(
         if may_be_equal:
             check = "xlarank.pipelines.train._require_scores_that_differ"
             patch.setattr(check, lambda training, model: None)
-        with shown(progress):
-            return train(workspace, **settings)
+        return train(workspace, **settings)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
@@ -208,7 +194,7 @@ def die(*_: object) -> None:
 
 
 class Listener:
-    """A `Progress` that records its jobs, and at a step interrupts the work or calls ``act``."""
+    """Display that records the jobs of a block, and at a step interrupts it or calls ``act``."""
 
     def __init__(self, stop_at: int = 0, act: Callable[[], object] | None = None) -> None:
         self.jobs = list[tuple[str, int]]()
@@ -216,6 +202,13 @@ class Listener:
         self.ended = 0
         self._stop_at = stop_at
         self._act = act
+
+    def __enter__(self) -> Self:
+        set_display(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        set_display(None)
 
     @contextmanager
     def __call__(self, what: str, total: int) -> Iterator[Callable[..., None]]:
