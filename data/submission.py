@@ -35,12 +35,6 @@ def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
             writer.writerow([row_id, ";".join(map(str, configs))])
 
 
-def check_submission(path: Path, configs: Mapping[str, int]) -> None:
-    """Raise `XlarankError` with the first of `submission_problems`, if any."""
-    for problem in submission_problems(path, configs):
-        raise XlarankError(problem)
-
-
 def submission_problems(path: Path, configs: Mapping[str, int | None]) -> Iterator[str]:
     """Yield the problems of a file in line order, at most one per line, then missing ids.
 
@@ -81,7 +75,8 @@ def complete_submission(
         rows[row_id] = ranked.get(row_id, range(required_count(row_id, count)))
     with atomic_write(path) as partial:
         write_submission(partial, rows)
-        check_submission(partial, configs)
+        for problem in submission_problems(partial, configs):
+            raise XlarankError(problem)
     return {row_id: row_id in ranked for row_id in configs}
 
 

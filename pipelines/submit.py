@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlarank.data import submission
 from xlarank.data.collection import (
     Collection,
     DataRoot,
@@ -30,7 +29,12 @@ from xlarank.data.errors import (
     reasons,
 )
 from xlarank.data.graph import config_count, read_graph
-from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
+from xlarank.data.submission import (
+    TILE_TOP,
+    complete_submission,
+    submission_id,
+    submission_problems,
+)
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.assembly import assemble
 from xlarank.features.rows import GraphRows
@@ -326,5 +330,5 @@ def check_submission(
                 configs[row_id] = config_count(graph.path, graph.collection.kind)
             except GraphFileError as error:
                 unreadable.append(f"{row_id} cannot be checked: {error}")
-    problems = [*submission.submission_problems(Path(file), configs), *unreadable]
+    problems = [*submission_problems(Path(file), configs), *unreadable]
     return Checked(len(configs), problems)

@@ -14,7 +14,7 @@ import pytest
 from tests.pipelines import trees
 from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TILES, TREE, build, graph_path, stored
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError, XlarankError
-from xlarank.data.submission import check_submission
+from xlarank.data.submission import submission_problems
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, read_rows, stored_roots
 from xlarank.models.card import CARD
@@ -222,7 +222,7 @@ def test_only_regular_files_are_read_and_building_mends_a_manifest(tree, trained
         (study / "best-lambdarank.json", lambda: load_best(study, "lambdarank")),
         (workspace.rows(LAYOUTS, "train", 0), lambda: stored(trained)),
         (workspace.features(LAYOUTS, "train") / "manifest.json", lambda: stored(trained)),
-        (trained / "submission.csv", lambda: check_submission(trained / "submission.csv", {})),
+        (trained / "sub.csv", lambda: [*submission_problems(trained / "sub.csv", {})]),
     ]
     for path, read in readers:
         path.unlink(missing_ok=True)
