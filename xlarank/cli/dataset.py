@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from typer import Argument, Option, Typer
 
@@ -13,9 +13,6 @@ from xlarank.cli.console import finish, list_reasons, say, show_rows, write_json
 from xlarank.data.errors import XlarankError, counted
 from xlarank.data.hardware import DEFAULT_CHIP
 from xlarank.data.workspace import Workspace
-
-if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    from xlarank.pipelines.info import SplitInfo
 
 app = Typer()
 
@@ -65,7 +62,20 @@ def info(
         return
     root = options.data_root_of(data_root)
     parts = run(root, collection=collection or ())
-    show_rows(map(info_row, parts))
+    show_rows(
+        {
+            "collection": part.collection,
+            "split": part.split,
+            ">graphs": f"{part.graphs:,}",
+            ">labels": f"{part.labelled:,}",
+            ">families": f"{len(part.families):,}",
+            ">configs": f"{part.configs:,}",
+            ">unique": f"{part.distinct:,}",
+            ">nodes": _span(part.nodes),
+            ">configurable": _span(part.configurable),
+        }
+        for part in parts
+    )
     broken = {}
     for part in parts:
         unrankable = dict.fromkeys(part.unrankable, options.UNRANKABLE)
@@ -112,21 +122,6 @@ def _show_nodes(program: Path, json_file: Path | None) -> None:
     if nodes:
         console.current_run.keep("rank", program, "--target", DEFAULT_CHIP)
     write_json(json_file, nodes)
-
-
-def info_row(part: SplitInfo) -> dict[str, str]:
-    """Return the cells of a split."""
-    return {
-        "collection": part.collection,
-        "split": part.split,
-        ">graphs": f"{part.graphs:,}",
-        ">labels": f"{part.labelled:,}",
-        ">families": f"{len(part.families):,}",
-        ">configs": f"{part.configs:,}",
-        ">unique": f"{part.distinct:,}",
-        ">nodes": _span(part.nodes),
-        ">configurable": _span(part.configurable),
-    }
 
 
 def _span(values: list[int]) -> str:
@@ -196,10 +191,9 @@ def explain_feature(
         return
     ((column, block),) = columns.items()
     say(column, "bold")
-    kinds = f"{block.name}, {' and '.join(block.kinds)} graphs"
-    counts = f"one value per {block.scope}"
-    lines = [block.columns[column].meaning, "", f"{kinds}: {counts}"]
+    say(block.columns[column].meaning)
+    say(f"{block.name}, {' and '.join(block.kinds)} graphs: one value per {block.scope}")
     if block.listwise:
-        lines.append("listwise: computed from all candidates of the graph, without labels")
-    for line in [*lines, "", *block.about.splitlines()]:
+        say("listwise: computed from all candidates of the graph, without labels")
+    for line in block.about.replace("`", "").splitlines():  # they would be read as options
         say(line)

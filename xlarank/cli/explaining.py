@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option, Typer
 
@@ -162,7 +162,7 @@ def report(
     ] = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
-) -> Any:
+) -> None:
     """Write one HTML page: the board, ranks, copies of the worst graph, columns."""
     from xlarank.pipelines.report import report as run
     from xlarank.pipelines.support.workspaces import has_labels
@@ -178,4 +178,3 @@ def report(
             missing[section["name"]] = section["reason"]
     list_reasons("not scored", missing)
     say(f"wrote {out}, which opens in any browser without a network")
-    return out

@@ -19,13 +19,6 @@ if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
 app = Typer()
 
 
-def spread(score: dict[str, Any] | None) -> str:
-    """Return the mean of a score and, for several graphs, its standard deviation over graphs."""
-    if score is None:
-        return "-"
-    return f"{score['mean']:.3f}" + (f" ± {score['std']:.3f}" if len(score["graphs"]) > 1 else "")
-
-
 @app.command()
 def tune(
     trials: Annotated[int, Option(min=1, help="Trials of each study, earlier ones included.")] = 50,
@@ -119,7 +112,7 @@ def train(
     seed: options.Seed = 0,
     threads: options.Threads = 0,
     json_file: options.Json = None,
-) -> Any:
+) -> None:
     """Train the final models, with tuned parameters if there are any."""
     from xlarank.data.collection import Collection
     from xlarank.pipelines.train import train as run
@@ -143,11 +136,12 @@ def train(
     console.current_run.keep("evaluate" if has_valid and not with_valid else "cross-validate")
     _show_trained(results)
     write_json(json_file, results)
-    return results
 
 
 def _show_trained(results: Sequence[TrainResult]) -> None:
     """Print what was trained, the comparisons out of fold, and what was not trained."""
+    from xlarank.pipelines.support.verdicts import with_interval
+
     show_rows(
         {
             "collection": result.collection,
@@ -156,7 +150,7 @@ def _show_trained(results: Sequence[TrainResult]) -> None:
             ">rows": f"{result.rows:,}",
             ">rounds": result.rounds,
             "chosen by": result.chosen_by,
-            ">out of fold": spread(result.folds.get("score")),
+            ">out of fold": with_interval(result.folds["score"]) if result.folds else "-",
         }
         for result in results
         if not result.skipped

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import getitem
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option, Typer
@@ -37,10 +34,8 @@ def evaluate(
     scores: options.ScoreFiles = None,
     json_file: options.Json = None,
     graphs: Annotated[bool, Option(help="Show a row for each graph.")] = True,
-) -> Any:
-    """Score what ranks each collection on a split with labels, beside its trained model: per graph,
-    mean, spread and a bootstrap interval.
-    """
+) -> None:
+    """Score what ranks each collection, beside its trained model, on a split with labels."""
     from xlarank.pipelines.evaluate import evaluate as run
 
     built = built_workspace(data_root, workspace, collection, splits=[split])
@@ -54,7 +49,6 @@ def evaluate(
     )
     show_evaluation(evaluation, graphs)
     _finish(evaluation, evaluation.report, json_file)
-    return evaluation
 
 
 @app.command()
@@ -130,28 +124,26 @@ def _finish(evaluation: Evaluation, result: Any, json_file: Path | None) -> None
 
 def score_rows(report: dict[str, Any], graphs: bool) -> list[dict[str, str]]:
     """Return rows of metrics: per graph if ``graphs``, then mean, spread and interval."""
-    metrics = {name: scores for name, scores in report.items() if not name.startswith("speedup")}
-    first = next(iter(metrics.values()))
-    ceilings = metrics.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements
-
-    def row(label: str, *path: str, ceiling: float | None = None) -> dict[str, str]:
-        cells = {"graph": label}
-        for name, scores in metrics.items():
+    metrics = {}
+    for name, scores in report.items():
+        if not name.startswith("speedup"):
             head = "in order" if name == "ordered_pair_accuracy" else name  # fits the window
-            value = reduce(getitem, path, scores) if path else None
-            cells[f">{head}"] = "-" if value is None else f"{value:.3f}"
-        return cells | {">ceiling": "" if ceiling is None else f"{ceiling:.3f}"}
-
-    rows = []
+            metrics[f">{head}"] = scores
+    names = [*next(iter(metrics.values()))["graphs"]]
+    ceilings = report.get("tau", {}).get("ceiling") or {}  # for graphs with repeated measurements
+    rows: list[dict[str, str]] = []
     if graphs:
-        for name in first["graphs"]:
-            rows.append(row(name, "graphs", name, ceiling=ceilings.get(name)))
+        for name in names:
+            cells = {head: f"{scores['graphs'][name]:.3f}" for head, scores in metrics.items()}
+            ceiling = f"{ceilings[name]:.3f}" if name in ceilings else ""
+            rows.append({"graph": name} | cells | {">ceiling": ceiling})
         rows.append({})
-    complete = ceilings.keys() == first["graphs"].keys()
-    rows.append(row("mean", "mean", ceiling=fmean(ceilings.values()) if complete else None))
-    if len(first["graphs"]) > 1:
-        for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
-            rows.append(row(label, part))
+    parts = {"mean": "mean"}
+    if len(names) > 1:
+        parts |= {"std": "std", "95 % low": "low", "95 % high": "high"}
+    for label, part in parts.items():
+        cells = {head: f"{scores[part]:.3f}" for head, scores in metrics.items()}
+        rows.append({"graph": label} | cells | {">ceiling": ""})
     return rows
 
 
