@@ -93,18 +93,6 @@ def submitted(folder):
         return dict(csv.reader(stream))
 
 
-def require_code_and_data(names):
-    """Check the names of the files of the wheel."""
-    packages = ("data", "features", "models", "pipelines", "xlarank/cli")
-    code = [path.relative_to(ROOT) for name in packages for path in (ROOT / name).rglob("*.py")]
-    expected = {f"xlarank/{str(path).removeprefix('xlarank/')}" for path in code}
-    expected |= {"xlarank/data/sample/npz/tile/cpu/test/swish__a.npz", "xlarank/py.typed"}
-    assert expected <= {*names}
-    assert any(name.startswith("xlarank/models/shipped/") for name in names)
-    outside = ("tests/", "benchmarks/", "data/", "run.py")
-    assert not [name for name in names if name.startswith(outside)]
-
-
 @pytest.mark.slow
 def test_the_notebook_runs_from_a_wheel_resumes_and_blends(tmp_path):
     for collection, splits in GRAPHS.items():
@@ -120,7 +108,15 @@ def test_the_notebook_runs_from_a_wheel_resumes_and_blends(tmp_path):
     wheels = tmp_path / "input/xlarank"
     subprocess.run([*pip, "wheel", "-q", "--no-deps", "--wheel-dir", wheels, clone], check=True)
     (wheel,) = wheels.glob("*.whl")
-    require_code_and_data(zipfile.ZipFile(wheel).namelist())
+    names = zipfile.ZipFile(wheel).namelist()
+    packages = ("data", "features", "models", "pipelines", "xlarank/cli")
+    sources = [path.relative_to(ROOT) for name in packages for path in (ROOT / name).rglob("*.py")]
+    expected = {f"xlarank/{str(path).removeprefix('xlarank/')}" for path in sources}
+    expected |= {"xlarank/data/sample/npz/tile/cpu/test/swish__a.npz", "xlarank/py.typed"}
+    assert expected <= {*names}
+    assert any(name.startswith("xlarank/models/shipped/") for name in names)
+    outside = ("tests/", "benchmarks/", "data/", "run.py")
+    assert not [name for name in names if name.startswith(outside)]
     code = tmp_path / "code"
     install = [*pip, "install", "-q", "--no-index", "--no-deps", "--target", code, wheel]
     subprocess.run(install, check=True)
