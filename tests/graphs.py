@@ -142,10 +142,9 @@ LAYOUT_PROGRAM = (
 
 
 def layout_arrays() -> Arrays:
-    """Return a valid layout graph: `LAYOUT_PROGRAM` with six configurations, of which 1 and 3 are
-    identical.
+    """Return a valid layout graph: `LAYOUT_PROGRAM` with six configurations.
 
-    Runtimes are above 2**24 ns and some differ by 1, which would be lost in float32.
+    1 and 3 are identical. Runtimes are above 2**24 ns and some differ by 1: lost in float32.
     """
     none = layout_row()
     # Partial layouts, as in real files, have the minor-most dimensions only.
@@ -176,8 +175,7 @@ TILE_PROGRAM = (
 
 
 def tile_arrays() -> Arrays:
-    """Return a valid tile graph: `TILE_PROGRAM` with five configurations, of which 1 and 4 are
-    identical.
+    """Return a valid tile graph: `TILE_PROGRAM` with five configurations; 1 and 4 are identical.
 
     Runtime over normalizer: 2, 1, 0.5, 4, 1.25; runtimes alone have another order.
     """

@@ -25,7 +25,9 @@ def _microseconds(nanoseconds: float, sign: str = "") -> str:
 
 
 def _show_difference(result: Explanation) -> None:
-    """Print which configuration is ahead, by how much, and the causes."""
+    """Print which configuration is ahead, by how much, the causes and the columns."""
+    from xlarank.features.meanings import meaning_of
+
     first, second = result.ranks
     relation = "level with"
     if result.difference:
@@ -45,11 +47,6 @@ def _show_difference(result: Explanation) -> None:
         {">contribution": f"{value:+z.4f}", "cause": cause}
         for cause, value in result.causes.items()
     )
-
-
-def _show_columns(result: Explanation) -> None:
-    from xlarank.features.meanings import meaning_of
-
     show_rows(
         {">contribution": f"{value:+z.4f}", "column": name, "meaning": meaning_of(name)}
         for name, value in list(result.columns.items())[:_TOP]
@@ -145,7 +142,6 @@ def explain(
         model_from=model_from,
     )
     _show_difference(result)
-    _show_columns(result)
     _show_nodes(result)
     _show_copies(result)
     if result.columns:
@@ -165,16 +161,15 @@ def report(
 ) -> None:
     """Write one HTML page: the board, ranks, copies of the worst graph, columns."""
     from xlarank.pipelines.report import report as run
-    from xlarank.pipelines.support.workspaces import has_labels
 
     work = Workspace(workspace)
     options.build_changed(work, collection)
     out = out or work.reports() / "report.html"
-    missing = {}
+    unscored = {}
     for section in run(work, out, collection=collection or ()):
         if section["metrics"]:
             say("{name}: {sentence}".format_map(section))
-        elif has_labels(work, section["collection"]):
-            missing[section["name"]] = section["reason"]
-    list_reasons("not scored", missing)
+        else:
+            unscored[section["name"]] = section["reason"]
+    list_reasons("not scored", unscored)
     say(f"wrote {out}, which opens in any browser without a network")

@@ -66,9 +66,7 @@ def rank(
     if graph.is_dir():
         rankings, broken = rank_folder(graph, workspace, **named)
         _show_rankings(rankings, top)
-        result: dict[str, Any] = {}
-        for name, ranking in rankings.items():
-            result[name] = ranking.as_json(top)
+        result: Any = {name: ranking.as_json(top) for name, ranking in rankings.items()}
     elif is_program(graph):
         from xlarank.pipelines.programs.propose import estimates, propose
         from xlarank.pipelines.programs.sources import write_configurations
