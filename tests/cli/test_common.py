@@ -126,12 +126,8 @@ def test_many_broken_files_are_printed_in_few_lines(capsys):
     assert printed(broken, verbose=True)[0].count("net__") == 191
     forged = printed(["\nerror: all is lost"])[0]
     assert forged.endswith("\\nerror: all is lost"), "no file name forges a line"
-    more = "and 40 more; --verbose names all of them"
     lines = printed([f"reason {i}" for i in range(60)])
-    assert len(lines) == 22 and lines[20] == f"error: {more}"
-    console.list_lines("cannot be ranked", [f"graph {i}" for i in range(60)])
-    listed = capsys.readouterr().out.splitlines()
-    assert len(listed) == 21 and listed[-1] == f"cannot be ranked: {more}"
+    assert len(lines) == 22 and lines[20] == "error: and 40 more; --verbose names all of them"
 
 
 def test_info_of_a_file_shows_the_noise_of_its_labels(small):
@@ -215,33 +211,20 @@ def test_every_command_and_ranker_has_its_words_and_options_of_one_name_mean_the
     assert len(shown) == 2 and all(shown), "by name and by pattern"
 
 
-def shown(rows, capsys):
-    console.show_rows(rows)
-    return capsys.readouterr().out
-
-
-def scores(graph, **metrics):
-    values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {graph: 0.4, "b": 0.6}}
-    return score_rows({name: values | metrics[name] for name in metrics}, True)
-
-
-def test_scores_have_a_column_of_ceilings_and_a_lone_graph_has_no_spread(capsys):
-    table = shown(scores("a", tau={"ceiling": {"a": 0.7}}, score={}), capsys)
-    assert re.search(r"a +0.400 +0.400 +0.700\n *b +0.600 +0.600 *\n", table) and "ceiling" in table
-    assert re.search(r"mean +0.500 +0.500 *\n", table), "the ceiling is not of the same graphs"
-    assert "ceiling" not in shown(scores("a", tau={"ceiling": None}), capsys)
-    lone = {"std": 0.0, "low": 0.5, "high": 0.5, "graphs": {"a": 0.5}}
-    table = shown(scores("a", score=lone), capsys)
-    assert "std" not in table and "95 %" not in table
+def test_scores_have_a_column_of_ceilings_and_a_lone_graph_has_no_spread():
+    several = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {"a": 0.4, "b": 0.6}}
+    report = {"tau": several | {"ceiling": {"a": 0.7}}, "score": several}
+    first, second, rule, mean, *spread = score_rows(report, graphs=True)
+    assert first == {"graph": "a", ">tau": "0.400", ">score": "0.400", ">ceiling": "0.700"}
+    assert (second[">ceiling"], rule, mean[">tau"], mean[">ceiling"]) == ("", {}, "0.500", "")
+    assert [row["graph"] for row in spread] == ["std", "95 % low", "95 % high"]
+    lone = several | {"graphs": {"a": 0.5}}
+    assert [row["graph"] for row in score_rows({"score": lone}, graphs=False)] == ["mean"]
 
 
 def test_a_table_has_no_empty_columns_and_escapes_names(capsys):
-    rows = [
-        {"graph": "a\nb", ">tau": "0.5", "empty": ""},
-        {},
-        {"graph": "c", ">tau": "-", "empty": ""},
-    ]
-    console.show_rows(rows)
+    first = {"graph": "a\nb", ">tau": "0.5", "empty": ""}
+    console.show_rows([first, {}, {"graph": "c", ">tau": "-", "empty": ""}])
     head, rule, first, _, last = capsys.readouterr().out.splitlines()
     assert head.split() == ["graph", "tau"] and set(rule.strip()) == {"─"}
     assert first.split() == ["a\\nb", "0.5"] and last.split() == ["c", "-"]
