@@ -52,7 +52,7 @@ def test_outputs_are_saved_without_folders_of_the_machine():
     cells = code_cells()
     assert all(cell["outputs"] for cell in cells[1:]), "kaggle/README.md says how to save outputs"
     text = json.dumps([cell["outputs"] for cell in cells])
-    assert "image/png" in text and "0 problems" in text
+    assert "image/png" in text and "problems=[]" in text
     assert "/tmp" not in text and '"output_type": "error"' not in text
 
 
@@ -124,12 +124,12 @@ def test_the_notebook_runs_from_a_wheel_resumes_and_blends(tmp_path):
     out = execute(tmp_path, "first", code)
     assert "training layout:cpu:random: " in out and "gain " in out
     assert "none is not attached: nothing is blended" in out
-    assert "against 2 test graphs, 0 problems" in out
+    assert "Checked(rows=2, problems=[])" in out
     ours = submitted(tmp_path / "first")
 
     # the second run goes on from the first, and blends with a submission: here, the same one
     earlier = tmp_path / "first/xlarank"
     other = tmp_path / "first/submission.csv"
     out = execute(tmp_path, "again", code, EARLIER=earlier, OTHER=other)
-    assert "training" not in out and f"blended with {other}" in out and "0 problems" in out
+    assert "training" not in out and f"blended with {other}" in out and "problems=[]" in out
     assert submitted(tmp_path / "again") == ours
