@@ -32,10 +32,7 @@ LABELS: Final = {
 def info(
     graph: Annotated[
         Path | None,
-        Argument(
-            help="npz file: show its labels and their noise; HLO file or module:function: show the "
-            "nodes whose layouts can be set."
-        ),
+        Argument(help="npz file: show its labels; HLO file, module:function: configurable nodes."),
     ] = None,
     data_root: options.Root = None,
     collection: options.Collections = None,
@@ -135,13 +132,11 @@ def build_features(
     collection: options.Collections = None,
     split: Annotated[
         list[str] | None,
-        Option(metavar="NAME", help="train, valid or test; repeatable. Default: all."),
+        Option(metavar="NAME", help="train, valid, test; repeatable. Default: all."),
     ] = None,
     max_configs: Annotated[int, Option(min=0, help="Configurations of a train graph; 0: all.")] = 0,
     jobs: Annotated[int, Option(min=0, help="Processes; 0: by cores and sizes.")] = 0,
-    scheduler: Annotated[
-        str | None, Option(help="host:port of a Dask scheduler (extra: dask).")
-    ] = None,
+    scheduler: Annotated[str | None, Option(help="host:port of a Dask scheduler.")] = None,
     json_file: options.Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""

@@ -116,12 +116,10 @@ def _show_copies(result: Explanation) -> None:
 @app.command()
 def explain(
     graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
-    config: Annotated[
-        int | None, Option(help="Configuration to explain. Default: the best.")
-    ] = None,
+    config: Annotated[int | None, Option(help="Configuration. Default: the best.")] = None,
     against: Annotated[
         str | None,
-        Option(help="Configuration to compare with. Default: default, the compiler's own choice."),
+        Option(help="Configuration to compare with. Default: the compiler's own choice."),
     ] = None,
     workspace: options.Work = options.WORK,
     target: options.Target = None,

@@ -10,7 +10,7 @@ from typer import Option, Typer
 from xlarank.cli import console, options
 from xlarank.cli.console import list_lines, say, show_rows, write_json
 from xlarank.cli.options import built_workspace
-from xlarank.cli.scoring import show_ranking
+from xlarank.cli.scoring import show_board
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
     from xlarank.pipelines.train import TrainResult
@@ -28,10 +28,7 @@ def tune(
     model: options.Model = "lambdarank",
     storage: Annotated[
         str | None,
-        Option(
-            help="Database that processes share: postgresql+psycopg://USER@HOST/DATABASE or "
-            "another SQLAlchemy URL. Default: SQLite in the workspace."
-        ),
+        Option(help="SQLAlchemy URL of a database to share. Default: SQLite in the workspace."),
     ] = None,
     timeout: Annotated[float | None, Option(min=0, help="Maximum seconds, for all.")] = None,
     rounds: options.Rounds = 300,
@@ -96,17 +93,11 @@ def train(
     collection: options.Collections = None,
     also_from: Annotated[
         list[str] | None,
-        Option(
-            metavar="NAME",
-            help="Additional training collection of the same kind; repeatable. Only graphs of "
-            "--collection are scored.",
-        ),
+        Option(metavar="NAME", help="Additional training collection, not scored; repeatable."),
     ] = None,
     model: options.Model = "lambdarank",
     seeds: Annotated[int, Option(min=1, help="Number of boosters that are averaged.")] = 3,
-    with_valid: Annotated[
-        bool, Option("--with-valid", help="Train on the valid split, too.")
-    ] = False,
+    with_valid: Annotated[bool, Option("--with-valid", help="Train on valid, too.")] = False,
     rounds: options.Rounds = 300,
     select: options.Select = "mean",
     seed: options.Seed = 0,
@@ -159,7 +150,7 @@ def _show_trained(results: Sequence[TrainResult]) -> None:
         if result.ranked_by:
             say(f"{result.collection} is ranked by {result.ranked_by}", "bold")
         if result.comparison:
-            show_ranking(result.comparison, result.collection)
+            show_board(result.comparison, result.collection)
         if result.fallback:
             say(f"unseen kernel families: {result.fallback}")
     list_lines("not trained", [result.skipped for result in results if result.skipped])

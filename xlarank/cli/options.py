@@ -105,8 +105,7 @@ Collections = Annotated[
         "-c",
         callback=recorded,
         metavar="NAME",
-        help="layout:SOURCE:SEARCH, tile:SOURCE or a pattern ('layout:*'); "
-        "repeatable. Default: all.",
+        help="layout:SOURCE:SEARCH, tile:SOURCE, pattern ('layout:*'); repeatable. Default: all.",
     ),
 ]
 ModelOf = Annotated[
@@ -117,9 +116,8 @@ RankedBy = Annotated[
     str | None,
     Option(
         callback=recorded,
-        help="trained: the model of the collection; shipped: what needs no "
-        "training; or a collection with a model, or its folder. Default: the "
-        "highest mean out of fold.",
+        help="trained: the collection's model; shipped: what needs no training; or a collection "
+        "with a model, or its folder. Default: the highest mean out of fold.",
     ),
 ]
 ScoreFiles = Annotated[
@@ -134,8 +132,8 @@ Target = Annotated[
     str | None,
     Option(
         callback=recorded,
-        help="Hardware: tpugraphs for a file of the TpuGraphs dataset, or the chip of your own "
-        "program: tpu-v3, tpu-v4, tpu-v5e, tpu-v6e, cpu, nvidia-... Default: as the file says.",
+        help="Hardware: tpugraphs for files of the TpuGraphs dataset, or the chip: tpu-v3, tpu-v4, "
+        "tpu-v5e, tpu-v6e, cpu, nvidia-... Default: as the file or the collection says.",
     ),
 ]
 Model = Annotated[str, Option(callback=recorded, help="Ranker, listed below.")]

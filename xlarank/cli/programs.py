@@ -35,13 +35,7 @@ def import_hlo(
         list[Path], Argument(help="HLO (binary or text), StableHLO, TpuGraphs protobufs, folders.")
     ],
     out: Annotated[Path, Option(help="Data root to write to; graphs go into its npz/.")],
-    target: Annotated[
-        str | None,
-        Option(
-            callback=options.recorded,
-            help="Hardware that the graphs are ranked for: tpu-v4, cpu, nvidia-h100, ...",
-        ),
-    ] = None,
+    target: options.Target = None,
     collection: Annotated[
         str | None, Option("--collection", "-c", help="Default: layout:own:default, tile:own.")
     ] = None,
@@ -77,13 +71,8 @@ def collect(
     program: Annotated[str, Option(help="HLO file, or module:function.")],
     out: Annotated[Path, Option(help="Data root to write to; graphs go below its npz/.")],
     target: _Chip = DEFAULT_CHIP,
-    configs: Annotated[
-        int, Option(min=1, help="Number of random configurations, the compiler's default included.")
-    ] = 64,
-    minutes: Annotated[
-        float,
-        Option(min=0, help="Maximum minutes of measuring, once programs are loaded (cpu, device)."),
-    ] = 10.0,
+    configs: Annotated[int, Option(min=1, help="Configurations, the default included.")] = 64,
+    minutes: Annotated[float, Option(min=0, help="Most minutes of measuring.")] = 10.0,
     jobs: _Jobs = 1,
     seed: options.Seed = 0,
 ) -> None:

@@ -26,29 +26,18 @@ app = Typer()
 def rank(
     graph: Annotated[
         Path,
-        Argument(
-            help="npz file in TpuGraphs format, a folder of such files, or a program "
-            "(HLO file or module:function), for which configurations are "
-            "proposed."
-        ),
+        Argument(help="npz file, folder of npz files, or program (HLO file, module:function)."),
     ],
     top: Annotated[int, Option(min=1, help="Number of lines to show; ties share a line.")] = 10,
     workspace: options.Work = options.WORK,
     target: options.Target = None,
     collection: options.ModelOf = None,
     model_from: options.RankedBy = None,
-    configs: Annotated[
-        int, Option(min=1, help="Number of configurations to propose for a program.")
-    ] = 64,
-    check: Annotated[
-        int, Option(min=0, help="Compile the first CHECK of a program (TPU, no TPU needed).")
-    ] = 0,
+    configs: Annotated[int, Option(min=1, help="Configurations to propose for a program.")] = 64,
+    check: Annotated[int, Option(min=0, help="Compile the first CHECK; no TPU is needed.")] = 0,
     out: Annotated[
         Path | None,
-        Option(
-            callback=options.graph_out,
-            help="Write the proposed configurations of a program to this npz file.",
-        ),
+        Option(callback=options.graph_out, help="npz file for the proposed configurations."),
     ] = None,
     csv: Annotated[
         Path | None,

@@ -21,9 +21,7 @@ app = Typer()
 
 @app.command()
 def evaluate(
-    split: Annotated[
-        str, Option(help="valid or test; with --scores or --model-from also train.")
-    ] = "valid",
+    split: Annotated[str, Option(help="valid, test; train with --model-from, --scores.")] = "valid",
     data_root: options.Root = None,
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
@@ -96,7 +94,7 @@ def show_evaluation(evaluation: Evaluation, graphs: bool, *, has_metrics: bool =
         if rows := comparison[name]:  # empty if the rankers score no graph in common
             if rows[0]["graphs"] < len(metrics["score"]["graphs"]):
                 say(f"compared on {counted(rows[0]['graphs'], 'graph')}")
-            show_ranking(rows, name)
+            show_board(rows, name)
         for text in verdicts[name]:
             say(text)
         if has_metrics and "speedup@1" in metrics:
@@ -147,7 +145,7 @@ def score_rows(report: dict[str, Any], graphs: bool) -> list[dict[str, str]]:
     return rows
 
 
-def show_ranking(rows: Sequence[dict[str, Any]], collection: str) -> None:
+def show_board(rows: Sequence[dict[str, Any]], collection: str) -> None:
     """Print rows of `xlarank.pipelines.support.evaluation.compared`, the best first."""
     from xlarank.pipelines.support.verdicts import comparison_cells, score_name
 
