@@ -119,8 +119,8 @@ def compiler(monkeypatch):
     return compiler
 
 
-def run(out, **settings):
-    result = advise("mine:program", out=out, **settings)
+def run(out, program="mine:program", **settings):
+    result = advise(program, out=out, **settings)
     validate("advise", plain_values(result))
     return result
 
@@ -210,6 +210,16 @@ def test_a_measured_target_shows_its_measurement_alone(compiler, tmp_path, capsy
     _show_advice(result)
     printed = capsys.readouterr().out
     assert f"measured on cpu: {result.speedup:.3f} times as fast" in printed
+
+
+def test_the_advice_of_another_program_is_never_overwritten(compiler, tmp_path):
+    for name in ("mine:program", "lib.mine:program", "mine:program"):
+        run(tmp_path, name, budget=1)
+    sources = {
+        path.name: json.loads(path.read_text())["source"].rpartition("/")[2]
+        for path in tmp_path.glob("*.json")
+    }
+    assert sources == {"mine.advice.json": "mine:program", "mine.2.advice.json": "lib.mine:program"}
 
 
 def test_the_hash_of_a_program_is_that_of_its_computations_without_source_lines():

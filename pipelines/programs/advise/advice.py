@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import atomic_write, write_json
+from xlarank.data.files import atomic_write, read_text, write_json
 from xlarank.data.hardware import DEFAULT_CHIP
 from xlarank.data.workspace import DEFAULT_ROOT
 from xlarank.pipelines.programs.advise import diagnosis
@@ -131,8 +133,7 @@ def advise(
             if measured["low"] <= 1:
                 best = default
         advice = _advice(search, source, best, measured)
-    record = Path(out) / f"{advice.program}.advice.json"
-    edited = Path(out) / f"{advice.program}.advised.pb"
+    record, edited = _paths(Path(out), advice)
     files = [str(record)]
     if best is default:
         edited.unlink(missing_ok=True)  # left by an earlier run
@@ -211,3 +212,16 @@ def _advice(
         files=[],
         measured=measured,
     )
+
+
+def _paths(out: Path, advice: Advice) -> tuple[Path, Path]:
+    """Return the paths of the record and the edited module, none of them another program's."""
+    for number in count(1):
+        name = advice.program if number == 1 else f"{advice.program}.{number}"
+        record = out / f"{name}.advice.json"
+        source = ""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            source = json.loads(read_text(record))["source"]
+        if source == advice.source or not record.exists():
+            break
+    return record, out / f"{name}.advised.pb"
