@@ -11,7 +11,7 @@ from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import Layout
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.layout.relayout_quantities import chained_amounts, every_amounts, node_amounts
+from xlarank.features.layout.relayout_quantities import copy_amounts, node_amounts
 from xlarank.features.layout.relayouts import Relayouts
 from xlarank.features.meanings import order_text
 
@@ -45,13 +45,10 @@ class ConfigRelayout:
         return f"{before} to {order_text(self.after)}"
 
 
-#: Why a node is slow, by the name of a quantity.
+#: Why a node is slow, by the name of a quantity that costs time on some hardware.
 REASONS: Final = {
     "constrained_turned": "is written or read in a set layout other than row-major",
-    "constrained_padded": "is written or read in a set layout, padded to tiles",
     "strided_dots": "reads both operands across the contracted dimension",
-    "half_strided_dots": "reads an operand across the contracted dimension",
-    "turned": "writes in another order than row-major",
     "column_reduced": "reduces, and keeps the minor-most dimension",
 }
 
@@ -83,19 +80,20 @@ def config_costs(
     copies = []
     for copy in relayouts.chained if machine.simplifies else relayouts.every:
         last = relayouts.last[copy] if machine.simplifies else copy.instruction
-        amounts = (chained_amounts if machine.simplifies else every_amounts)(relayouts, copy)
+        amounts = copy_amounts(relayouts, copy, chained=machine.simplifies)
+        node = assignment.tensor[copy.instruction]
         priced = ConfigRelayout(
-            node=assignment.tensor[copy.instruction],
+            node=node,
             before=copy.before,
             after=copy.after,
             read=assignment.tensor[last],
             readers=tuple(dict.fromkeys(program.readers[assignment.tensor[last]])),
-            bytes=relayouts.bytes(copy),
+            bytes=program.bytes[node],
             nanoseconds=sum(machine.costs.get(name, 0.0) * n for name, n in amounts.items()),
         )
         copies.append(priced)
     nodes = []
-    for node, (name, amount, mask) in node_amounts(relayouts):
+    for node, name, amount, mask in node_amounts(relayouts):
         ns = machine.costs.get(name, 0.0) * amount
         if mask and ns:
             nodes.append(SlowNode(node, name, ns))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from xlarank.features.layout.configuration_masks import Choices, Mask, MaskedLayouts, mask_of
 from xlarank.features.layout.layout_demands import OUTPUT, demands, dot_order
-from xlarank.features.layout.layout_mapping import Layout, inverse, permuted, row_major
+from xlarank.features.layout.layout_mapping import Layout, renumbered, row_major
 from xlarank.features.layout.layout_program import LayoutProgram
 
 #: Opcode of an instruction that constrains a layout.
@@ -227,9 +227,9 @@ class Assignment:
             rank = len(program.dims[node])
             ranks = [len(program.dims[tensor]) for tensor in program.operands[node]]
             if node in program.permutation:
-                back = inverse(program.permutation[node])
+                permutation = program.permutation[node]
                 read = self._read((node, 0), before)
-                before[node] = [(permuted(layout, back), mask) for layout, mask in read]
+                before[node] = [(renumbered(layout, permutation), mask) for layout, mask in read]
             elif program.elementwise[node] and rank in ranks:
                 before[node] = self._read((node, ranks.index(rank)), before)
             else:

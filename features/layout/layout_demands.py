@@ -10,7 +10,6 @@ from xlarank.features.layout.configuration_masks import Mask, MaskedLayouts
 from xlarank.features.layout.hardware import Demand
 from xlarank.features.layout.layout_mapping import Layout, row_major
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES
 
 #: Number that stands for the output in demands; operands are counted from 0.
 OUTPUT: Final = -1
@@ -23,7 +22,6 @@ Existing = Callable[[tuple[int, int]], MaskedLayouts]
 _INDIFFERENT: Final = frozenset(
     "parameter constant tuple iota get-tuple-element while conditional".split()
 )
-_BATCH, _FEATURE, _SPATIAL = map(CONVOLUTION_ROLES.index, ("batch", "feature", "spatial"))
 
 
 def demands(
@@ -47,15 +45,14 @@ def demands(
 def _ordered(program: LayoutProgram, demand: Demand, node: int, number: int, tensor: int) -> Layout:
     """Return the layout of a node's output or operand that a demand asks for."""
     rank = len(program.dims[tensor])
-    roles = program.roles[node][number + 1]
     if demand == "row-major":
         return row_major(rank)
+    batch, feature, spatial = program.groups[node][number + 1]
     if demand == "batch-major":
-        batch = _with_role(roles, rank, DOT_ROLES.index("batch"))
+        last = sorted(batch, reverse=True)
         rest = [dimension for dimension in row_major(rank) if dimension not in batch]
-        layouts = [(*order, *reversed(batch)) for order in permutations(rest)]
+        layouts = [(*order, *last) for order in permutations(rest)]
         return _cheapest(program, tensor, layouts) if batch else program.preferred[tensor]
-    batch, feature, spatial = (_with_role(roles, rank, r) for r in (_BATCH, _FEATURE, _SPATIAL))
     if demand == "features-in-tiles":
         orders = (spatial, batch, feature), (spatial, feature, batch)
         return _cheapest(program, tensor, [_major_first(*order) for order in orders])
@@ -79,7 +76,7 @@ def _matrices(
     """
     for number, tensor in enumerate(program.operands[node]):
         rank = len(program.dims[tensor])
-        groups = program.groups[node][number]
+        groups = program.groups[node][number + 1]
         if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
             continue
         remaining = everything
@@ -90,10 +87,9 @@ def _matrices(
         if remaining:
             batch, rows, contracted = groups
             yield number, _major_first(batch, contracted, rows), remaining
-    batches, row_count = program.split[node]
-    rank = len(program.dims[node])
-    if batches or row_count > 1 or rank - batches - row_count > 1:
-        yield OUTPUT, row_major(rank), everything
+    batch, rows, columns = program.groups[node][0]
+    if batch or len(rows) > 1 or len(columns) > 1:
+        yield OUTPUT, row_major(len(program.dims[node])), everything
 
 
 def dot_order(program: LayoutProgram, transpose: int) -> Layout | None:
@@ -127,11 +123,6 @@ def is_matrix(layout: Layout, groups: tuple[Layout, ...]) -> bool:
             return False
         at += len(order)
     return True
-
-
-def _with_role(roles: list[int], rank: int, role: int) -> Layout:
-    """Return the dimensions that have a role, ascending."""
-    return tuple(dimension for dimension in range(rank) if roles[dimension] == role)
 
 
 def _major_first(*groups: Layout) -> Layout:

@@ -7,6 +7,7 @@ elements. Slow results are cached, as a graph has few distinct tensors and layou
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import permutations
 from typing import Final
@@ -44,13 +45,14 @@ def minor_dimension(layout: Layout, dims: Sizes) -> int:
     return next(iter(element_order(layout, dims)), -1)
 
 
-def stride(layout: Layout, dims: Sizes, dimension: int) -> int:
-    """Return the distance of neighbours along a dimension, in elements.
+def read_stride(before: Layout, after: Layout, dims: Sizes) -> int:
+    """Return the elements between two reads of a copy, which writes one after the other.
 
-    >>> stride((1, 0), (4, 8), 0)
+    >>> read_stride((1, 0), (0, 1), (4, 8))
     8
     """
-    return math.prod(dims[minor] for minor in layout[: layout.index(dimension)])
+    minor = minor_dimension(after, dims)
+    return math.prod(dims[d] for d in before[: before.index(minor)]) if minor >= 0 else 1
 
 
 def permuted(layout: Layout, permutation: Layout) -> Layout:
@@ -64,23 +66,13 @@ def permuted(layout: Layout, permutation: Layout) -> Layout:
     return tuple(permutation[dimension] for dimension in layout)
 
 
-def inverse(permutation: Layout) -> Layout:
-    """Return the inverse permutation.
+def renumbered(layout: Layout, dimensions: Sequence[int]) -> Layout:
+    """Return the layout of some dimensions, each replaced by its place among them.
 
-    >>> inverse((2, 0, 1))
-    (1, 2, 0)
-    """
-    return tuple(permutation.index(dimension) for dimension in range(len(permutation)))
-
-
-def without(layout: Layout, removed: frozenset[int]) -> Layout:
-    """Return the layout of the dimensions that a reduction keeps, renumbered.
-
-    >>> without((0, 2, 1), frozenset({1}))
+    >>> renumbered((0, 2, 1), (0, 2))
     (0, 1)
     """
-    kept = [dimension for dimension in layout if dimension not in removed]
-    return tuple(dimension - sum(other < dimension for other in removed) for dimension in kept)
+    return tuple(dimensions.index(dimension) for dimension in layout if dimension in dimensions)
 
 
 @lru_cache(_CACHED)

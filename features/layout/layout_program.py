@@ -10,22 +10,21 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.schema import MAX_RANK, OPCODES
+from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES
 from xlarank.features.layout.hardware import Hardware
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import (
     Layout,
     Sizes,
     compact,
-    inverse,
     padded_bytes,
     permuted,
+    renumbered,
     reshaped,
     row_major,
-    without,
 )
 from xlarank.features.program.program_context import OPCODE_CLASSES
-from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
+from xlarank.features.program.slots import node_flops, slot_roles, slot_tensors
 
 #: Operations whose operands and output have one layout.
 _KEEPING: Final = frozenset(
@@ -43,7 +42,8 @@ _ARRAY_FIRST: Final = frozenset(
     "select-and-scatter sort".split()
 )
 RESHAPES: Final = frozenset({"reshape", "bitcast"})
-_BATCH, _ROWS, _CONTRACTED = map(DOT_ROLES.index, ("batch", "rows", "contracted"))
+#: Dimensions of a tensor by role, in the order of `DOT_ROLES` or `CONVOLUTION_ROLES`.
+Groups = tuple[Layout, Layout, Layout]
 
 
 class LayoutProgram:
@@ -51,8 +51,11 @@ class LayoutProgram:
 
     Attributes:
         opcode, dims, element_bytes: name, output shape and bytes of an element.
+        bytes: bytes of the output, without padding.
         operands: nodes in operand order.
-        dots: index into ``graph.dot_operands`` of the dots whose dimension numbers are known.
+        groups: batch, row and contracted dimensions of the output and the operands of a dot; of a
+            convolution the batch, feature and spatial ones.
+        flops: operations of a dot.
         readers: nodes that read a node's output, twice if as two operands.
         keeps: whether the operands and the output of a node have one layout.
         reshapes: nodes that reshape their operand.
@@ -60,9 +63,6 @@ class LayoutProgram:
         kept: dimensions of a broadcast's output that are its operand's.
         elementwise: whether a node computes each element from the elements in the same position.
         preferred: the layout of the output if it is a parameter or a result.
-        roles: roles of the dimensions of output and operands of a dot or convolution.
-        groups: batch, row and contracted dimensions of each operand of a dot, in its order.
-        split, flops: numbers of batch and row dimensions of a dot, and its operations.
         activations: the convolution that computes a node's activation, if the back end fuses it.
         merged: dots that read the same operand as a dot in the same way, and become one with it.
         results: nodes (no attribute of one) that the program returns.
@@ -75,8 +75,11 @@ class LayoutProgram:
         self.opcode = [OPCODES[number] for number in context.graph.opcode]
         self.dims: list[Sizes] = [tuple(sizes[:rank]) for sizes, rank in shapes]
         self.element_bytes = [int(size) for size in context.element_bytes]
-        self.dots = self._known_dots()
+        self.bytes = [int(size) for size in context.bytes]
         self.operands = self._operands()
+        self.groups: dict[int, list[Groups]] = {}
+        self.flops: dict[int, float] = {}
+        self._describe_products()
         self.readers: list[list[int]] = [[] for _ in self.dims]
         for node, inputs in enumerate(self.operands):
             for tensor in inputs:
@@ -90,18 +93,12 @@ class LayoutProgram:
         is_elementwise = context.opcode_class == OPCODE_CLASSES.index("elementwise")
         self.elementwise: list[bool] = is_elementwise.tolist()
         self.preferred = [self._preferred(node) for node in range(context.graph.nodes)]
-        self._describe_products()
         self.merged = self._merged()
         self.activations = self._activations() if hardware.fuses_activations else {}
         self.results = self._results()
 
-    def _known_dots(self) -> dict[int, int]:
-        known = self.context.graph.dot_operands[:, 0] >= 0
-        nodes = [node for node, opcode in enumerate(self.opcode) if opcode == "dot"]
-        return {node: index for index, node in enumerate(nodes) if known[index]}
-
     def _operands(self) -> list[list[int]]:
-        """Return the operands of each node; the dataset's edges are not in operand order."""
+        """Return the operands of each node, arrays first if other operands differ from them."""
         graph = self.context.graph
         dims = self.dims
         splits = np.unique(np.concatenate([[0], graph.splits, [graph.nodes]]))
@@ -110,15 +107,8 @@ class LayoutProgram:
         for consumer, operand in graph.edges.tolist():
             if computation[consumer] == computation[operand]:
                 operands[consumer].append(operand)
-        tensors = slot_tensors(self.context, np.arange(graph.nodes))
         for node, inputs in enumerate(operands):
-            if node in self.dots:
-                operands[node] = graph.dot_operands[self.dots[node]].tolist()
-            elif self.opcode[node] in ("dot", "convolution"):
-                left, right = tensors[node, 1:].tolist()
-                both = left, right if right >= 0 else left  # x * x has one edge
-                operands[node] = [tensor for tensor in both if tensor >= 0]
-            elif self.opcode[node] in _ARRAY_FIRST:
+            if self.opcode[node] in _ARRAY_FIRST:
                 unlike = {tensor: dims[tensor] != dims[node] for tensor in inputs}
                 inputs.sort(key=lambda tensor: (-len(dims[tensor]), unlike[tensor]))
         return operands
@@ -156,56 +146,47 @@ class LayoutProgram:
         return layout
 
     def _describe_products(self) -> None:
-        """Set the roles of dots and convolutions, and the splits and operations of dots."""
+        """Set operands and groups of dots and convolutions, and the operations of dots.
+
+        The dataset's edges are not in operand order.
+        """
         context = self.context
-        is_product = [opcode in ("dot", "convolution") for opcode in self.opcode]
-        nodes = np.flatnonzero(is_product)
+        opcode = context.graph.opcode
+        nodes = np.flatnonzero(np.isin(opcode, [OPCODE["convolution"], OPCODE["dot"]]))
         tensors = slot_tensors(context, nodes)
-        tensors[:, 2] = np.where(tensors[:, 2] < 0, tensors[:, 1], tensors[:, 2])
-        roles: list[list[list[int]]] = slot_roles(context, tensors).tolist()
-        self.roles = dict(zip(nodes.tolist(), roles, strict=True))
-        is_dot = np.array([self.opcode[node] == "dot" for node in nodes], bool)
-        batch, rows, contracted = dot_split(context, tensors[is_dot])
-        dots = nodes[is_dot].tolist()
-        flops = np.rint(2 * contracted * context.volume[nodes[is_dot]])
-        splits = zip(batch.astype(int), rows.astype(int), strict=True)
-        self.split = dict(zip(dots, splits, strict=True))
-        self.flops: dict[int, float] = dict(zip(dots, flops.tolist(), strict=True))
-        self._contract_squares([node for node in dots if node not in self.dots])
-        self.groups = {node: [self._groups(node, slot) for slot in (1, 2)] for node in dots}
-        for node, index in self.dots.items():
-            self._take_numbers(node, index)
+        tensors[:, 2] = np.where(tensors[:, 2] < 0, tensors[:, 1], tensors[:, 2])  # x * x: one edge
+        roles = slot_roles(context, tensors).tolist()
+        for node, (_, *inputs), slots in zip(nodes.tolist(), tensors.tolist(), roles, strict=True):
+            self.operands[node] = [tensor for tensor in inputs if tensor >= 0]
+            self.groups[node] = [_by_role(slot) for slot in slots]
+        flops = np.rint(context.shared(node_flops))
+        unknown = []
+        for number, node in enumerate(np.flatnonzero(opcode == OPCODE["dot"]).tolist()):
+            self.flops[node] = float(flops[node])
+            if context.graph.dot_operands[number, 0] >= 0:
+                self._take_numbers(node, number)
+            else:
+                unknown.append(node)
+        self._contract_squares(unknown)
 
-    def _groups(self, node: int, slot: int) -> tuple[Layout, Layout, Layout]:
-        """Return the batch, row and contracted dimensions of a dot's operand, ascending."""
-        roles = self.roles[node][slot]
-        batch, rows, contracted = (
-            tuple(dimension for dimension, other in enumerate(roles) if other == role)
-            for role in (_BATCH, _ROWS, _CONTRACTED)
-        )
-        return batch, rows, contracted
-
-    def _take_numbers(self, node: int, index: int) -> None:
-        """Set what is known of a dot from its dimension numbers."""
-        numbers = self.context.graph.dot_dimensions[index].reshape(2, 2, -1)
+    def _take_numbers(self, node: int, number: int) -> None:
+        """Set what is known of a dot from its dimension numbers, at ``number`` in the file."""
+        graph = self.context.graph
+        self.operands[node] = graph.dot_operands[number].tolist()
         contracted_size = 1
-        for side, tensor in enumerate(self.operands[node]):
-            contracted, batch = (tuple(listed[listed >= 0].tolist()) for listed in numbers[:, side])
+        groups = []
+        sides = graph.dot_dimensions[number].reshape(2, 2, -1).transpose(1, 0, 2)
+        for tensor, side in zip(self.operands[node], sides, strict=True):
+            contracted, batch = (tuple(listed[listed >= 0].tolist()) for listed in side)
             dims = self.dims[tensor]
-            both = contracted + batch
-            rows = tuple(dimension for dimension in range(len(dims)) if dimension not in both)
-            self.groups[node][side] = (batch, rows, contracted)
-            roles = self.roles[node][side + 1]
-            for role, group in enumerate(self.groups[node][side]):
-                for dimension in group:
-                    roles[dimension] = role
+            rows = tuple(d for d in range(len(dims)) if d not in contracted + batch)
+            groups.append((batch, rows, contracted))
             contracted_size = math.prod(dims[dimension] for dimension in contracted)
-        batch, rows, _ = self.groups[node][0]
-        rank = len(self.dims[node])
-        split = [len(batch), len(rows), rank - len(batch) - len(rows)]
-        self.split[node] = (split[0], split[1])
-        output_roles = [role for role, count in enumerate(split) for _ in range(count)]
-        self.roles[node][0][:rank] = output_roles
+        batch, rows, _ = groups[0]
+        output = tuple(range(len(self.dims[node])))
+        split = len(batch), len(batch) + len(rows)
+        of_output = output[: split[0]], output[split[0] : split[1]], output[split[1] :]
+        self.groups[node] = [of_output, *groups]
         self.flops[node] = 2.0 * contracted_size * math.prod(self.dims[node])
 
     def _contract_squares(self, dots: list[int]) -> None:
@@ -218,22 +199,22 @@ class LayoutProgram:
         for node in dots:
             for slot, tensor in enumerate(self.operands[node], 1):
                 dims = self.dims[tensor]
-                roles = self.roles[node][slot]
                 if len(dims) != 2:
                     continue
-                contracted = 0 if roles[0] == _CONTRACTED else 1
+                contracted = 0 if 0 in self.groups[node][slot][2] else 1
                 if dims[0] == dims[1] and tensor in first:
                     contracted = 1 - first[tensor]
-                    roles[contracted], roles[1 - contracted] = _CONTRACTED, _ROWS
+                    self.groups[node][slot] = (), (1 - contracted,), (contracted,)
                 first.setdefault(tensor, contracted)
 
     def _merged(self) -> dict[int, list[int]]:
         """Return the dots that are merged with each dot (XLA's ``DotMerger``)."""
         limit = self.hardware.merged_bytes
         groups: dict[tuple[int, int, Layout, Layout], list[int]] = {}
-        for node, ((batch, _, left), (_, _, right)) in self.groups.items():
+        for node in self.flops:
+            _, (batch, _, left), (_, _, right) = self.groups[node]
             inputs = self.operands[node]
-            size = sum(self.bytes(tensor) for tensor in (node, *inputs))
+            size = sum(self.bytes[tensor] for tensor in (node, *inputs))
             if len(self.dims[node]) == 2 and not batch and size <= limit:
                 for number, tensor in enumerate(inputs):
                     groups.setdefault((number, tensor, left, right), []).append(node)
@@ -262,10 +243,6 @@ class LayoutProgram:
             results |= dict.fromkeys(node for node in returned if self.dims[node])
         return [*results]
 
-    def bytes(self, node: int) -> int:
-        """Return the bytes of a node's output, without padding."""
-        return math.prod(self.dims[node]) * self.element_bytes[node]
-
     def padded_bytes(self, node: int, layout: Layout) -> int:
         """Return the bytes of a node's output in the hardware's tiles."""
         return padded_bytes(layout, self.dims[node], self.element_bytes[node])
@@ -278,18 +255,17 @@ class LayoutProgram:
             source = self.dims[self.operands[node][0]]
             return reshaped(layout, self.dims[node], source) if len(source) > 1 else None
         if node in self.kept:
-            kept = self.kept[node]
-            return tuple(kept.index(dimension) for dimension in layout if dimension in kept)
+            return renumbered(layout, self.kept[node])
         return None
 
     def to_output(self, node: int, layout: Layout) -> Layout | None:
         """Return the layout of the output that this layout of the first operand implies, if any."""
         if node in self.permutation:
-            return permuted(layout, inverse(self.permutation[node]))
+            return renumbered(layout, self.permutation[node])
         if node in self.reshapes:
             return reshaped(layout, self.dims[self.operands[node][0]], self.dims[node])
         if node in self.reduced and self.hardware.reduces_forward:
-            return without(layout, self.reduced[node])
+            return renumbered(layout, sorted({*layout} - self.reduced[node]))
         return None
 
     def propagates_first(self, node: int) -> bool:
@@ -300,3 +276,12 @@ class LayoutProgram:
         source = self.dims[self.operands[node][0]]
         sizes, source_sizes = ([s for s in dims if s != 1] for dims in (self.dims[node], source))
         return len(source) == 1 or sizes == source_sizes
+
+
+def _by_role(roles: list[int]) -> Groups:
+    """Return the dimensions in each role, ascending."""
+    first, second, third = (
+        tuple(dimension for dimension, other in enumerate(roles) if other == role)
+        for role in range(3)
+    )
+    return first, second, third

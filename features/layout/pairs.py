@@ -130,8 +130,9 @@ def _passing(context: LayoutContext) -> Callable[[Ints, NodeIndex, Ints], tuple[
 def pair_layouts(
     context: LayoutContext, pairs: Pairs, pair: Ints, left: TypeIndex, right: TypeIndex
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the full layouts that both sides of pairs request, as keys in the left tensor's
-    dimensions, and how many are set, 0 to 2.
+    """Return the keys of the layouts of both sides of pairs, and how many are set, 0 to 2.
+
+    Keys are of full layouts, in the dimensions of the left tensor.
     """
     slots = context.slots.values()
     key = np.stack([rows.key for rows in slots])

@@ -50,8 +50,9 @@ def node_regions(context: LayoutContext) -> Ints:
 def roles_in_regions(
     context: LayoutContext, regions: Ints
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return whether a dimension has a role in a configurable node that makes a tensor, and in a
-    configurable node that reads a tensor: ``(regions, ROLE_NAMES, 6)``.
+    """Return whether dimensions have roles, ``(regions, ROLE_NAMES, 6)``, two arrays.
+
+    The first is for configurable nodes that make a tensor, the second for those that read it.
     """
     shape = int(regions.max()) + 1, len(ROLE_NAMES), MAX_RANK
     made = np.zeros(shape, bool)

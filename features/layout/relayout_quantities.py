@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from xlarank.features.block import Cause, Column, layout_block
 from xlarank.features.layout.aggregation import Batch, BatchFunction
 from xlarank.features.layout.configuration_masks import Mask, unpacked
-from xlarank.features.layout.hardware import HARDWARE, Hardware
+from xlarank.features.layout.hardware import HARDWARE
 from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.layout_mapping import minor_dimension, row_major
+from xlarank.features.layout.layout_mapping import minor_dimension, read_stride, row_major
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayouts import Relayout, Relayouts
 from xlarank.features.program.slots import DOT_ROLES, node_flops
@@ -58,9 +58,6 @@ _CAUSES: Final = {
     "column_reduced": Cause.MINOR,
 }
 _NUMBER: Final = {name: at for at, name in enumerate(QUANTITIES)}
-_CONTRACTED: Final = DOT_ROLES.index("contracted")
-#: A quantity's name, an amount and the configurations that have it.
-Amount = tuple[str, int, Mask]
 
 
 def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> Floats:
@@ -68,84 +65,75 @@ def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> F
 
     ``types`` ``(configs, K)`` are the types of their rows.
     """
+    relayouts = Relayouts(Assignment(program, types))
     amounts: dict[Mask, Floats] = defaultdict(lambda: np.zeros(len(QUANTITIES)))
-    for name, amount, mask in _amounts(Relayouts(Assignment(program, types))):
+    for chained, copies in ((True, relayouts.chained), (False, relayouts.every)):
+        for relayout, mask in copies.items():
+            for name, amount in copy_amounts(relayouts, relayout, chained=chained).items():
+                amounts[mask][_NUMBER[name]] += amount
+    for _, name, amount, mask in node_amounts(relayouts):
         amounts[mask][_NUMBER[name]] += amount
     table = np.array([*amounts.values()]).reshape(-1, len(QUANTITIES))
     return np.asarray(unpacked([*amounts], len(types)) @ table)
 
 
-def _amounts(relayouts: Relayouts) -> Iterator[Amount]:
-    for relayout, mask in relayouts.chained.items():
-        for name, amount in chained_amounts(relayouts, relayout).items():
-            yield name, amount, mask
-    for relayout, mask in relayouts.every.items():
-        for name, amount in every_amounts(relayouts, relayout).items():
-            yield name, amount, mask
-    for _, of_node in node_amounts(relayouts):
-        yield of_node
-
-
-def chained_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
-    """Return what the copy that remains of a chain adds to each quantity."""
-    transposes = relayouts.stride(relayout) != 1
-    return {
-        "transposed" if transposes else "straight": 2 * relayouts.bytes(relayout),
-        "transposes": int(transposes),
-        "copies": 1,
-        "padded": relayouts.padded_bytes(relayout),
+def copy_amounts(relayouts: Relayouts, relayout: Relayout, *, chained: bool) -> dict[str, int]:
+    """Return what a copy adds to each quantity, as the rest of a chain or as one of all."""
+    program = relayouts.program
+    node = relayouts.assignment.tensor[relayout.instruction]
+    size = program.bytes[node]
+    layouts = relayout.before or relayout.after, relayout.after
+    stride = 2  # if there is no single one
+    if relayout.before is not None:
+        stride = read_stride(*layouts, program.dims[node])
+    prefix = "" if chained else "every_"
+    amounts = {
+        f"{prefix}{'straight' if stride == 1 else 'transposed'}": 2 * size,
+        f"{prefix}copies": 1,
+        f"{prefix}padded": sum(program.padded_bytes(node, layout) for layout in layouts),
     }
+    if chained:
+        return {**amounts, "transposes": int(stride != 1)}
+    return {**amounts, "strided": round(size * math.log2(1 + stride))}
 
 
-def every_amounts(relayouts: Relayouts, relayout: Relayout) -> dict[str, int]:
-    """Return what one of all copies adds to each quantity."""
-    size = relayouts.bytes(relayout)
-    stride = relayouts.stride(relayout)
-    return {
-        "every_transposed" if stride > 1 else "every_straight": 2 * size,
-        "every_copies": 1,
-        "every_padded": relayouts.padded_bytes(relayout),
-        "strided": round(size * math.log2(1 + stride)),
-    }
-
-
-def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, Amount]]:
-    """Yield nodes that layouts slow down themselves, and what they add to quantities."""
+def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, str, int, Mask]]:
+    """Yield what layouts add to quantities of nodes themselves: node, quantity, amount, where."""
     assignment = relayouts.assignment
     program = assignment.program
     for instruction, choices in assignment.constraint.items():
         node = assignment.tensor[instruction]
         for layout, mask in choices.items():
-            yield node, ("constrained_padded", program.padded_bytes(node, layout), mask)
+            yield node, "constrained_padded", program.padded_bytes(node, layout), mask
             if layout != row_major(len(layout)):
-                yield node, ("constrained_turned", program.bytes(node), mask)
+                yield node, "constrained_turned", program.bytes[node], mask
     for node, keeps in enumerate(program.keeps):
         if program.opcode[node] == "dot" and len(program.operands[node]) == 2:
             left, right = (_strided_reads(assignment, node, number) for number in (0, 1))
             flops = round(program.flops[node])
-            yield node, ("strided_dots", flops, left & right)
-            yield node, ("half_strided_dots", flops, left | right)
+            yield node, "strided_dots", flops, left & right
+            yield node, "half_strided_dots", flops, left | right
         elif node in program.reduced:
             tensor = program.operands[node][0]
             removed = program.reduced[node]
             for layout, mask in relayouts.wanted[node, 0].items():
                 if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in removed:
-                    yield node, ("column_reduced", program.bytes(tensor), mask)
+                    yield node, "column_reduced", program.bytes[tensor], mask
         elif keeps and len(program.dims[node]) > 1:
             for layout, mask in assignment.written[node].items():
                 if layout != row_major(len(layout)):
-                    yield node, ("turned", program.bytes(node), mask)
+                    yield node, "turned", program.bytes[node], mask
 
 
 def _strided_reads(assignment: Assignment, node: int, number: int) -> Mask:
     """Return where a dot reads an operand across its contracted dimension."""
     program = assignment.program
     dims = program.dims[program.operands[node][number]]
-    roles = program.roles[node][number + 1]
+    contracted = program.groups[node][number + 1][DOT_ROLES.index("contracted")]
     strided = 0
     for layout, mask in assignment.wanted[node, number].items():
         minor = minor_dimension(layout, dims)
-        if minor >= 0 and roles[minor] != _CONTRACTED:
+        if minor >= 0 and minor not in contracted:
             strided |= mask
     return strided
 
@@ -167,18 +155,6 @@ def _columns() -> dict[str, Column]:
     return columns
 
 
-def program_ns(context: LayoutContext, hardware: Hardware) -> float:
-    """Return the time of a program without copies at the peak rates, in ns.
-
-    Tensors that a fusing compiler stores are written and read once.
-    """
-    stored = float(context.bytes[~context.fused].sum())
-    seconds = (
-        float(context.shared(node_flops).sum()) / hardware.peak + 2 * stored / hardware.bandwidth
-    )
-    return max(1.0, 1e9 * seconds)
-
-
 @layout_block(
     cause=Cause.COPIES,
     columns={
@@ -192,8 +168,9 @@ def program_ns(context: LayoutContext, hardware: Hardware) -> float:
 def relayout_costs(context: LayoutContext) -> BatchFunction:
     """Copies that a compiler inserts where layouts disagree, by simulated layout assignment.
 
-    All columns are 0 unless the settings name the hardware. The estimated time is the
-    program's time without copies, plus the hardware's cost of each quantity; nothing is learned.
+    All columns are 0 unless the hardware is known. The estimated time is the program's time without
+    copies, at the peak rates, plus the hardware's cost of each quantity; nothing is learned. A
+    tensor that a fusing compiler stores is written and read once.
     """
     if context.hardware is None:
         return lambda batch: np.zeros((len(batch), len(relayout_costs.columns)))
@@ -204,7 +181,9 @@ def relayout_costs(context: LayoutContext) -> BatchFunction:
     divisors = [dot_flops if name in _OPERATIONS else total_bytes for name in QUANTITIES]
     is_count = np.array([name in _COUNTS for name in QUANTITIES])
     costs = np.array([hardware.costs.get(name, 0.0) for name in QUANTITIES])
-    least = program_ns(context, hardware)
+    flops = float(context.shared(node_flops).sum())
+    stored = float(context.bytes[~context.fused].sum())
+    least = max(1.0, 1e9 * (flops / hardware.peak + 2 * stored / hardware.bandwidth))
 
     def finalize(batch: Batch) -> Floats:
         quantities = relayout_quantities(program, batch.types)

@@ -15,13 +15,7 @@ from typing import Final, NamedTuple
 
 from xlarank.features.layout.configuration_masks import Choices, Mask
 from xlarank.features.layout.layout_assignment import CONSTRAINT, Assignment, Operand
-from xlarank.features.layout.layout_mapping import (
-    Layout,
-    element_order,
-    minor_dimension,
-    row_major,
-    stride,
-)
+from xlarank.features.layout.layout_mapping import Layout, element_order, row_major
 from xlarank.features.layout.layout_program import RESHAPES
 
 #: Opcodes between a producer and a reader that only rename dimensions, and all that only move.
@@ -67,29 +61,12 @@ class Relayouts:
         self._find_every()
         self._find_chained()
 
-    def bytes(self, relayout: Relayout) -> int:
-        """Return the bytes of the tensor that is copied, without padding."""
-        return self.program.bytes(self.assignment.tensor[relayout.instruction])
-
-    def padded_bytes(self, relayout: Relayout) -> int:
-        """Return the bytes that a copy reads and writes, in the hardware's tiles."""
-        node = self.assignment.tensor[relayout.instruction]
-        layouts = relayout.before or relayout.after, relayout.after
-        return sum(self.program.padded_bytes(node, layout) for layout in layouts)
-
-    def stride(self, relayout: Relayout) -> int:
-        """Return the elements between reads of neighbours; 2 if there is no single stride."""
-        if relayout.before is None:
-            return 2
-        dims = self.assignment.dims[relayout.instruction]
-        minor = minor_dimension(relayout.after, dims)
-        return stride(relayout.before, dims, minor) if minor >= 0 else 1
-
     def _reads(
         self, wanted: Mapping[Operand, Mapping[Layout, Mask]]
     ) -> Iterator[tuple[str, int, Layout, Mask]]:
-        """Yield reads and results of several dimensions: opcode of the reader (empty for results),
-        source, layout, configurations. Tuples want no layout.
+        """Yield reads and results of several dimensions; tuples want no layout.
+
+        Each has the opcode of the reader (empty for results), source, layout and configurations.
         """
         dims = self.assignment.dims
         for operand, sources in self.assignment.sources.items():

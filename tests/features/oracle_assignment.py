@@ -212,7 +212,7 @@ class Simulation:
         demanded = []
         if demand != "matrices":
             for number, tensor in tensors:
-                batch, feature, spatial = self.sides(one.node, number, tensor)
+                batch, feature, spatial = self.sides(one.node, number)
                 layout = (*feature, *spatial, *batch)
                 if demand == "channels-last" and number == 1:
                     layout = (*batch, *spatial, *feature)
@@ -223,26 +223,24 @@ class Simulation:
             return demanded
         for number, tensor in enumerate(one.operands):
             rank = len(self.code[tensor].dims)
-            groups = program.groups[one.node][number]
+            groups = program.groups[one.node][number + 1]
             if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
                 continue
             options = (self.before(tensor), row_major(rank))
             usable = [layout for layout in options if is_matrix(layout, groups)]
             usable.append((*groups[0], *groups[2], *groups[1])[::-1])  # batch, contracted, rows
             demanded.append((number, usable[0]))
-        batch, rows = program.split[one.node]
-        if batch or rows > 1 or len(one.dims) - batch - rows > 1:
+        batch, rows, columns = program.groups[one.node][0]
+        if batch or len(rows) > 1 or len(columns) > 1:
             demanded.append((-1, row_major(len(one.dims))))
         return demanded
 
-    def sides(self, node: int, number: int, tensor: int) -> list[Layout]:
+    def sides(self, node: int, number: int) -> list[Layout]:
         """Dimensions of each role, minor-most first."""
-        rank = len(self.code[tensor].dims)
-        roles = self.program.roles[node][number + 1][:rank]
-        return [tuple(d for d in row_major(rank) if roles[d] == role) for role in range(3)]
+        return [tuple(sorted(dims)[::-1]) for dims in self.program.groups[node][number + 1]]
 
     def batch_major(self, node: int, number: int, tensor: int) -> Layout:
-        batch, *_ = self.sides(node, number, tensor)
+        batch, *_ = self.sides(node, number)
         if not batch:
             return self.program.preferred[self.code[tensor].node]
         rest = [d for d in row_major(len(self.code[tensor].dims)) if d not in batch]

@@ -4,7 +4,6 @@ from math import log2, prod
 
 from tests.features.oracle_assignment import Layout, Simulation, row_major
 from xlarank.features.layout.relayout_quantities import QUANTITIES
-from xlarank.features.program.slots import DOT_ROLES
 
 CHAIN = ("constraint", "transpose", "reshape", "bitcast", "copy")
 #: Operations of one and of two operands, or of any number, that a copy moves behind.
@@ -109,8 +108,8 @@ class Relayouts(Simulation):
         if one.wanted[number] is None:
             return False
         minor = self.minor(one.operands[number], one.wanted[number])
-        contracted = DOT_ROLES.index("contracted")
-        return minor >= 0 and self.program.roles[one.node][number + 1][minor] != contracted
+        _, _, contracted = self.program.groups[one.node][number + 1]
+        return minor >= 0 and minor not in contracted
 
     def reads(self, layouts):
         """Reader's opcode, source, layout of everything that is read or returned."""
