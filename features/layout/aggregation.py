@@ -1,4 +1,4 @@
-"""Sums and maxima over the nodes and pairs of every configuration, for all blocks in one pass.
+"""Sums and maxima over the nodes of every configuration, for all blocks in one pass.
 
 Configurations are aggregated batch by batch. A sum over nodes is a sparse product ``counts
 (configs, T) @ quantities (T, n)``, and all blocks share the counts. Shapes are as in
@@ -13,17 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import code_counts, group_codes
-from xlarank.data.schema import LAYOUT_SLOTS
+from xlarank.data.config_table import code_counts
 from xlarank.features.block import Block
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.pairs import Pairs, requested_layouts
-from xlarank.features.program.tensors import Floats, Ints
+from xlarank.features.program.tensors import Floats
 
 Codes = NDArray[np.integer[Any]]
-#: Quantities of combinations of requested layouts: (pair, left type, right type) ->
-#: ``(combinations, n)``.
-PairQuantities = Callable[[Ints, Ints, Ints], Floats]
 #: Function from a batch to its aggregates, or columns made from them: ``(configs, n)``.
 BatchFunction = Callable[["Batch"], Floats]
 #: Codes in one batch, and least and most configurations: few enough for the cache, enough to
@@ -81,57 +76,6 @@ def max_nodes(values: Sequence[NDArray[Any]], *, per_row: bool = False) -> Batch
     """Return maxima over nodes of quantities as in `sum_nodes`, at least 0."""
     columns = np.stack(values).astype(np.float64)
     return lambda batch: batch.maxima(columns, per_row)
-
-
-def sum_pairs(
-    context: LayoutContext, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]
-) -> BatchFunction:
-    """Return sums over pairs of quantities of their rows, divided by ``over``.
-
-    ``quantities(pair, left type, right type)`` returns ``(combinations, len(over))`` and must
-    depend on the requested layouts only. Pairs have few distinct combinations of these, and
-    equal pairs share combinations, so quantities are computed once per combination and looked
-    up. A combination has the number ``start + left * width + right``, with indices of the
-    layouts requested on both sides.
-
-    Example: of nodes 0 -> 1 -> 2, node 0 requests 2 layouts of its output, node 1 requests 3 of
-    its input and 2 of its output, node 2 requests 3 of its input. Pair (1, 0) has 3 * 2
-    combinations with the numbers 0 to 5, pair (2, 1) has the numbers 6 to 11. In a
-    configuration where all nodes request the last of their layouts, the numbers are ``0 + 2 * 2
-    + 1 = 5`` and ``6 + 2 * 2 + 1 = 11``, and the quantities of 5 and 11 are added up. If all
-    nodes were equal operations, both pairs would share the numbers 0 to 5.
-    """
-    first, counts, numbers, layout_types = context.shared(requested_layouts)
-    signatures = len(first) // len(LAYOUT_SLOTS)
-    slots = (pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right)
-    left, right = (slot * signatures + context.signature[node] for slot, node in slots)
-    example, group = group_codes(np.column_stack([left, right, pairs.permutation]))
-    width = counts[right[example]]
-    sizes = counts[left[example]] * width
-    start = np.cumsum(sizes) - sizes
-    types = len(context.type_configurable)
-    number = np.repeat(np.arange(len(sizes)), sizes)
-    pair = example[number]
-    at_left, at_right = np.divmod(np.arange(len(number)) - start[number], width[number])
-    left_type = layout_types[first[left[pair]] + at_left]
-    right_type = layout_types[first[right[pair]] + at_right]
-    values = quantities(pair, left_type, right_type) / over
-    used = np.flatnonzero(values.any(axis=0))
-    table = np.ascontiguousarray(values[:, used])
-    # half the memory of int64
-    requested, offset, stride = (
-        array.astype(np.int32) for array in (numbers, start[group], width[group])
-    )
-
-    def summed(batch: Batch) -> Floats:
-        combination = requested[batch.types[:, pairs.left] + pairs.left_slot * types] * stride
-        combination += requested[batch.types[:, pairs.right] + pairs.right_slot * types]
-        combination += offset
-        total = np.zeros((len(batch), len(over)))
-        total[:, used] = code_counts(combination, len(table)) @ table
-        return total
-
-    return summed
 
 
 def aggregate(

@@ -6,17 +6,17 @@ consumer.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import numpy as np
 
+from xlarank.data.config_table import code_counts, group_codes
 from xlarank.features.block import Cause, block, layout_block
-from xlarank.features.layout.aggregation import Batch, BatchFunction, sum_nodes, sum_pairs
+from xlarank.features.layout.aggregation import Batch, BatchFunction, sum_nodes
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.pairs import FARTHEST, Pairs, connected_pairs, pair_layouts
+from xlarank.features.layout.pairs import FARTHEST, STATES, Pairs, connected_pairs, pair_states
 from xlarank.features.program.program_context import OPCODE_CLASSES
-from xlarank.features.program.tensors import Floats, Ints, log2p
+from xlarank.features.program.tensors import Floats, log2p
 
 _COMPARED: Final = {
     "clash_{}__share": "share of {} with two different layouts set",
@@ -59,12 +59,7 @@ def disagreement(context: LayoutContext) -> BatchFunction:
     """
     pairs_by_hop = connected_pairs(context)
     all_bytes = max(1.0, float(sum(pairs.bytes.sum() for pairs in pairs_by_hop)))
-    requests = []
-    for pairs in pairs_by_hop:
-        count = max(1.0, len(pairs))
-        total = max(1.0, float(pairs.bytes.sum()))
-        over = [*[count, total] * 3, count, *[all_bytes] * 2 * len(OPCODE_CLASSES)]
-        requests.append(sum_pairs(context, pairs, partial(_compared, context, pairs), over))
+    requests = [_sum_pairs(context, pairs, all_bytes) for pairs in pairs_by_hop]
 
     def finalize(batch: Batch) -> Floats:
         hops = [request(batch) for request in requests]
@@ -74,19 +69,38 @@ def disagreement(context: LayoutContext) -> BatchFunction:
     return finalize
 
 
-def _compared(context: LayoutContext, pairs: Pairs, pair: Ints, left: Ints, right: Ints) -> Floats:
-    """Return the columns of combinations of layouts, not yet divided, of one distance."""
-    left_key, right_key, sides_set = pair_layouts(context, pairs, pair, left, right)
-    unlike = left_key != right_key
-    bytes_ = pairs.bytes[pair]
-    clash = unlike & (sides_set == 2)
-    half = unlike & (sides_set == 1)
-    agree = ~unlike & (sides_set == 2)
+def _sum_pairs(context: LayoutContext, pairs: Pairs, all_bytes: float) -> BatchFunction:
+    """Return sums over the pairs of one distance, and by opcode class.
+
+    Pairs of equal bytes and classes are of one kind; each kind and state has a row of a table.
+    """
+    sides = [context.configurable_class[side] for side in (pairs.left, pairs.right)]
+    examples, kind = group_codes(np.column_stack([pairs.bytes.astype(np.int64), *sides]))
+    bytes_ = np.repeat(pairs.bytes[examples], STATES)
+    state = np.tile(np.arange(STATES), len(examples))
+    unlike, left_set, right_set = (state & flag > 0 for flag in (4, 2, 1))
+    clash = unlike & left_set & right_set
+    half = unlike & (left_set != right_set)
+    agree = ~unlike & left_set & right_set
     columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, agree]
-    for side in (pairs.left, pairs.right):
-        of_side = context.configurable_class[side[pair]]
-        columns += [unlike * bytes_ * (of_side == n) for n in range(len(OPCODE_CLASSES))]
-    return np.stack(columns, axis=1).astype(np.float64)
+    for of_side in sides:
+        of_kind = np.repeat(of_side[examples], STATES)
+        columns += [unlike * bytes_ * (of_kind == n) for n in range(len(OPCODE_CLASSES))]
+    count = max(1.0, len(pairs))
+    total = max(1.0, float(pairs.bytes.sum()))
+    over = [*[count, total] * 3, count, *[all_bytes] * 2 * len(OPCODE_CLASSES)]
+    values = np.stack(columns, axis=1) / over
+    used = np.flatnonzero(values.any(axis=0))  # few classes have pairs
+    table = np.ascontiguousarray(values[:, used])
+    states = pair_states(context, pairs)
+    start = (STATES * kind).astype(np.int32)
+
+    def summed(batch: Batch) -> Floats:
+        total = np.zeros((len(batch), len(over)))
+        total[:, used] = code_counts(start + states(batch), len(table)) @ table
+        return total
+
+    return summed
 
 
 @block(

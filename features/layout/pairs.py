@@ -8,21 +8,21 @@ permute a layout to configurable nodes. Shapes are as in `LayoutContext`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from xlarank.data.config_table import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
-from xlarank.features.layout.layout_context import (
-    ConfigurableIndex,
-    LayoutContext,
-    NodeIndex,
-    TypeIndex,
-)
+from xlarank.features.layout.aggregation import Batch
+from xlarank.features.layout.layout_context import ConfigurableIndex, LayoutContext, NodeIndex
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, layout_key
 
+#: Number of states of a pair (`pair_states`).
+STATES: Final = 8
 #: Pairs are grouped by distance in edges: 1, 2, and 3 to `FARTHEST`.
 HOPS: Final = 3
 FARTHEST: Final = 8
@@ -38,7 +38,7 @@ class Pairs:
 
     Attributes:
         left, right: consumer and producer.
-        left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
+        left_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`; on the right it is the output.
         bytes: size of the left tensor.
         permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
     """
@@ -46,22 +46,11 @@ class Pairs:
     left: ConfigurableIndex
     right: ConfigurableIndex
     left_slot: Ints
-    right_slot: Ints
     bytes: Floats
     permutation: Ints
 
     def __len__(self) -> int:
         return len(self.left)
-
-    def take(self, index: Ints) -> Pairs:
-        return Pairs(*(getattr(self, field.name)[index] for field in fields(self)))
-
-
-def _operands(context: LayoutContext) -> tuple[ConfigurableIndex, Ints, NodeIndex]:
-    """Return operand slots whose tensor has dimensions: (configurable node, slot, tensor)."""
-    present = (context.slot_tensor >= 0) & (context.rank[context.slot_tensor] > 0)
-    node, slot = np.nonzero(present[:, 1:])
-    return node, slot + 1, context.slot_tensor[node, slot + 1]
 
 
 def connected_pairs(context: LayoutContext) -> list[Pairs]:
@@ -69,7 +58,10 @@ def connected_pairs(context: LayoutContext) -> list[Pairs]:
 
     If there are several paths, the shortest counts.
     """
-    consumer, slot, tensor = _operands(context)
+    present = (context.slot_tensor >= 0) & (context.rank[context.slot_tensor] > 0)
+    present[:, LAYOUT_SLOTS.index("output")] = False
+    consumer, slot = np.nonzero(present)
+    tensor = context.slot_tensor[consumer, slot]
     follow = _passing(context)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
     reached = []
@@ -80,12 +72,14 @@ def connected_pairs(context: LayoutContext) -> list[Pairs]:
         state = follow(*(part[~configurable] for part in state))
     start, node, permutation, hops = (np.concatenate(part) for part in zip(*reached, strict=True))
     _, first = np.unique(start * context.graph.nodes + node, return_index=True)
-    start = start[first]
-    node = context.configurable_index[node[first]]
-    output = np.full(len(start), LAYOUT_SLOTS.index("output"))
-    ends = consumer[start], node, slot[start], output
-    pairs = Pairs(*ends, context.bytes[tensor[start]], permutation[first])
-    return [pairs.take(np.flatnonzero(hops[first] == hop)) for hop in range(1, HOPS + 1)]
+    pairs = []
+    for hop in range(1, HOPS + 1):
+        path = first[hops[first] == hop]
+        at = start[path]
+        producer = context.configurable_index[node[path]]
+        bytes_ = context.bytes[tensor[at]]
+        pairs.append(Pairs(consumer[at], producer, slot[at], bytes_, permutation[path]))
+    return pairs
 
 
 def _passing(context: LayoutContext) -> Callable[[Ints, NodeIndex, Ints], tuple[Ints, Ints, Ints]]:
@@ -127,51 +121,29 @@ def _passing(context: LayoutContext) -> Callable[[Ints, NodeIndex, Ints], tuple[
     return follow
 
 
-def pair_layouts(
-    context: LayoutContext, pairs: Pairs, pair: Ints, left: TypeIndex, right: TypeIndex
-) -> tuple[Ints, Ints, Ints]:
-    """Return the keys of the layouts of both sides of pairs, and how many are set, 0 to 2.
+def pair_states(context: LayoutContext, pairs: Pairs) -> Callable[[Batch], NDArray[np.int32]]:
+    """Return a function from a batch to the state of every pair, ``(configs, pairs)``.
 
-    Keys are of full layouts, in the dimensions of the left tensor.
+    A state is 4 if the full layouts of both sides differ, plus 2 if the left one is set, plus 1 if
+    the right one is set.
     """
-    slots = context.slots.values()
-    key = np.stack([rows.key for rows in slots])
-    is_set = np.stack([rows.is_set for rows in slots])
-    layout = np.stack([rows.layout for rows in slots])
-    left_slot = pairs.left_slot[pair]
-    right_slot = pairs.right_slot[pair]
-    right_key = key[right_slot, right]
-    permutation = pairs.permutation[pair]
-    turned = (permutation != np.arange(MAX_RANK)).any(axis=1)
-    order = layout[right_slot[turned], right[turned]]
+    output = context.slots["output"]
+    examples, turn = group_codes(pairs.permutation)
     # dimension of the right tensor -> of the left one
-    back = np.argsort(permutation[turned], axis=1)
-    turned_back = np.take_along_axis(back, np.maximum(order, 0), axis=1)
-    right_key[turned] = layout_key(np.where(order >= 0, turned_back, -1))
-    sides_set = is_set[left_slot, left].astype(np.int64) + is_set[right_slot, right]
-    return key[left_slot, left], right_key, sides_set
+    back = np.argsort(pairs.permutation[examples], axis=1)[:, output.layout]
+    turned = np.where(output.layout >= 0, back, -1)
+    left = np.concatenate([4 * rows.key + 2 * rows.is_set for rows in context.slots.values()])
+    right = (4 * layout_key(turned) + output.is_set).reshape(-1)
+    types = len(context.type_configurable)
+    starts = pairs.left_slot * types, turn * types
+    # half the memory of int64
+    wanted, made, left_start, right_start = (
+        array.astype(np.int32) for array in (left, right, *starts)
+    )
 
+    def states(batch: Batch) -> NDArray[np.int32]:
+        unlike = wanted[batch.types[:, pairs.left] + left_start]
+        unlike ^= made[batch.types[:, pairs.right] + right_start]
+        return np.asarray((unlike & 3) + (unlike > 3) * np.int32(4))
 
-def requested_layouts(context: LayoutContext) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the distinct layouts that nodes of one signature request for each slot.
-
-    Two rows request the same layout if their full layouts are equal, and both or neither are set.
-    Layouts are concatenated over slots and signatures; ``first`` and ``count`` are the start and
-    the number of layouts of each slot and signature, ``(3 * signatures,)``. ``number``, ``(3 *
-    T,)``, is the index of the layout that each type of row requests, counted from ``first``;
-    ``types`` are an example type of row for each layout.
-    """
-    signature = context.signature[context.type_configurable]
-    signatures = int(context.signature.max(initial=-1)) + 1
-    keys = [
-        ((slot * signatures + signature) * 2 + rows.is_set) * 7**MAX_RANK + rows.key
-        for slot, rows in enumerate(context.slots.values())
-    ]
-    key = np.concatenate(keys)
-    distinct, example, requested = np.unique(key, return_index=True, return_inverse=True)
-    owner = distinct // (2 * 7**MAX_RANK)
-    owners = len(LAYOUT_SLOTS) * signatures
-    first = np.searchsorted(owner, np.arange(owners))
-    count = np.bincount(owner, minlength=owners)
-    number = requested - first[owner[requested]]
-    return first, count, number, example % max(1, len(context.type_configurable))
+    return states
