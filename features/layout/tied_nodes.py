@@ -25,12 +25,9 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import group_codes
 from xlarank.data.schema import MAX_RANK, OPCODES
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.layout_mapping import Layout, Sizes
 from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, reshape_blocks
 from xlarank.features.program.tensors import LANES, SUBLANES
-
-Shape = tuple[int, ...]
-#: Dimensions, minor-most first.
-Order = tuple[int, ...]
 
 #: Roles of the dimensions at stake, as indices; at equal cost the first is minor-most, except in
 #: kernels.
@@ -53,7 +50,7 @@ class TiedNode:
     """
 
     signature: tuple[Any, ...]
-    orders: tuple[Order, ...]
+    orders: tuple[Layout, ...]
 
 
 def tied_nodes(context: LayoutContext) -> list[TiedNode]:
@@ -100,8 +97,8 @@ def _tied(context: LayoutContext, k: int, operand_ranks: tuple[int, ...]) -> Tie
 
 
 def _at_stake(
-    opcode: str, shapes: Sequence[Shape], roles: NDArray[np.integer]
-) -> list[Order] | None:
+    opcode: str, shapes: Sequence[Sizes], roles: NDArray[np.integer]
+) -> list[Layout] | None:
     """Return the dimensions at stake of each slot; None without any, or if sizes do not fit."""
     if opcode not in _AT_STAKE:
         return None
@@ -127,7 +124,7 @@ def _at_stake(
 
 
 def _contracted_and_free(
-    shape: Shape, free: Sequence[int], batch: Sequence[int]
+    shape: Sizes, free: Sequence[int], batch: Sequence[int]
 ) -> list[list[int]]:
     """Return the contracted and the free dimensions of a dot's operand, by its output's sizes.
 
@@ -147,7 +144,7 @@ def _contracted_and_free(
     return [contracted, dims]
 
 
-def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> TiedNode:
+def _reshape(output: Sizes, operand: Sizes, blocks: Sequence[Sequence[int]]) -> TiedNode:
     """Return a reshape's orders: one for each order of its blocks, sizes of 1 major-most."""
     shapes = (output, operand)
     count = max(map(max, blocks)) + 1
@@ -164,14 +161,14 @@ def _reshape(output: Shape, operand: Shape, blocks: Sequence[Sequence[int]]) -> 
     return TiedNode(signature, tuple(dict.fromkeys(out for out, _ in orders)))
 
 
-def cheaper(shape: Shape, dimensions: Order) -> Order:
+def cheaper(shape: Sizes, dimensions: Layout) -> Layout:
     """Return the dimensions along lanes and sublanes that pad least, the first ones in ties.
 
     >>> cheaper((4096, 1000), (1, 0)), cheaper((32, 1000), (1, 0))
     ((0, 1), (1, 0))
     """
 
-    def padded(order: Order) -> int:
+    def padded(order: Layout) -> int:
         lanes, sublanes = (max(1, shape[d]) for d in order)
         rest = math.prod(max(1, shape[d]) for d in dimensions if d not in order)
         return -(-lanes // LANES) * LANES * -(-sublanes // SUBLANES) * SUBLANES * rest

@@ -1,5 +1,4 @@
-"""A layout graph's configurations one by one: what each slot is laid out as, and the copies between
-them.
+"""Configurations of a layout graph, one by one: layouts of slots, and copies between them.
 
 Consumers are followed down to the producers of their operands edge by edge.
 """

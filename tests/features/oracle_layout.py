@@ -1,5 +1,4 @@
-"""All columns of a layout graph, written from their meanings: one configuration, one node, one pair
-at a time.
+"""All columns of a layout graph from their meanings, one configuration, node or pair at a time.
 
 No code under test is used but the list of columns that are ranked, the tensor of each slot and the
 tied nodes; the last two are arguments, with tests of their own. Programs, copies and times have

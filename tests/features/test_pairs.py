@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.features.helpers import SAMPLE, by_name, fitting_graph, graph_of, layout_file, load
+from tests.features.test_relayouts import op
 from tests.graphs import Node, layout_row
 from xlarank.features.assembly import assemble
 from xlarank.features.layout import aggregation
@@ -41,27 +42,22 @@ def chain(*between: Node | str, dims=(4, 8)) -> list[Node]:
     return [*nodes, Node("reduce", dims[:1], (len(nodes) - 1,))]
 
 
-def turning(dims, operand, *order) -> Node:
-    columns = {f"dimensions_{i}": dim for i, dim in enumerate(order)}
-    return Node("transpose", dims, operand, columns=columns)
-
-
 def test_operations_that_hand_a_layout_on():
     for opcode in "tanh convert select copy reverse all-reduce collective-permute".split():
         assert ends(chain(opcode), 0, 2) == [[], [(2, 0)], []], opcode
     for node in (
         *("reshape", "bitcast", "broadcast", "sort", "concatenate", "pad", "fusion", "dot"),
-        turning((8, 4), (0,), 0, 1),  # says that nothing is turned
+        op("transpose", (8, 4), (0,), 0, 1),  # says that nothing is turned
         Node("transpose", (4, 8), (0,)),  # says nothing: dimensions 0, 0
-        turning((4, 4), (0,), 1, 0),  # another shape
-        turning((8, 4, 1), (0,), 1, 0, 2),  # another rank
+        op("transpose", (4, 4), (0,), 1, 0),  # another shape
+        op("transpose", (8, 4, 1), (0,), 1, 0, 2),  # another rank
         Node("tanh", (8, 4), (0,)),
     ):
         assert ends(chain(node), 0, 2) == NONE, node
     square = chain(Node("transpose", (4, 4), (0,)), dims=(4, 4))
     assert ends(square, 0, 2) == NONE, "a square is turned only where the transpose says how"
     # dimensions 0, 1 and 2 are 2, 0 and 1 of the parameter; then 1, 0 and 2 of those
-    turns = turning((16, 4, 8), (0,), 2, 0, 1), turning((4, 16, 8), (1,), 1, 0, 2)
+    turns = op("transpose", (16, 4, 8), (0,), 2, 0, 1), op("transpose", (4, 16, 8), (1,), 1, 0, 2)
     cube = chain(*turns, dims=(4, 8, 16))
     assert pairs_of(cube, 0, 3)[2].permutation.tolist() == [[0, 2, 1, 3, 4, 5]]
 
@@ -78,14 +74,14 @@ def test_distance():
 
 def test_layouts_are_compared_in_the_dimensions_of_the_consumer():
     """Dimensions 0, 1, 2 of the reshaped are 2, 0, 1 of the parameter, whose 0,1,2 is 1,2,0."""
-    start = chain(turning((16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2]
+    start = chain(op("transpose", (16, 4, 8), (0,), 2, 0, 1), dims=(4, 8, 16))[:2]
     nodes = (*start, Node("reshape", (16, 32), (1,)))
     rows = [(layout_row((0, 1, 2)), layout_row(input=order)) for order in ((1, 2, 0), (2, 0, 1))]
     columns = columns_of(nodes, (0, 2), rows)
     assert columns["disagreement__agree_2hop__share"].tolist() == [1, 0]
     assert columns["disagreement__clash_2hop__share"].tolist() == [0, 1]
     # two readers alike, one of them behind a transpose
-    sides = turning((4, 4), (0,), 1, 0), Node("copy", (4, 4), (0,))
+    sides = op("transpose", (4, 4), (0,), 1, 0), Node("copy", (4, 4), (0,))
     readers = [Node("reshape", (16,), (operand,)) for operand in (1, 2)]
     nodes = (Node("parameter", (4, 4)), *sides, *readers)
     columns = columns_of(nodes, (0, 3, 4), [(layout_row((0, 1)), *[layout_row(input=(1, 0))] * 2)])

@@ -117,29 +117,6 @@ def test_a_transposed_dot():
     assert of_machine["tpu-v3"]["padded"].tolist() == [0, 0]
 
 
-def test_operands_that_both_lie_wrongly():
-    """With x set to {0,1}, the dot reads both operands across their contracted dimension."""
-    negated = parameter(256, 128), op("negate", (256, 128), (0,))
-    program = *negated, parameter(128, 64), root("dot", (256, 64), (1, 2))
-    arrays = file_of(program, (1,), (), (0, 1))
-    assert quantities(arrays, "nvidia-h200")["strided_dots"].tolist() == [0, 2 * 256 * 128 * 64]
-    # a core reads row-major operands: it copies instead
-    assert quantities(arrays, "cpu")["strided_dots"].tolist() == [0, 0]
-    assert quantities(arrays, "cpu")["every_transposed"].tolist() == [0, 2 * 2 * 256 * 128 * 4]
-
-
-def test_a_reshape_that_is_a_bitcast_and_one_that_is_not():
-    """x[256,128] set to {1,0} or {0,1}, reshaped to [32768]: only the first moves nothing."""
-    read = parameter(256, 128), op("tanh", (256, 128), (0,))
-    program = *read, op("reshape", (32768,), (1,)), root("tanh", (32768,), (2,))
-    arrays = file_of(program, (1,), (1, 0), (0, 1))
-    size = 256 * 128 * 4
-    for machine in ("nvidia-h200", "tpu-v3"):
-        assert quantities(arrays, machine)["every_transposed"].tolist() == [0, 4 * size]
-    for machine in MACHINES:
-        assert quantities(arrays, machine)["every_copies"].tolist() == [0, 2]
-
-
 def test_a_reshape_between_two_copies():
     """x[64,256] set to {0,1}, split into [64,16,16] and set to {1,0,2} or {0,2,1}.
 
@@ -201,20 +178,6 @@ def test_a_broadcast_wants_its_operand_in_its_own_order():
     assert moved[1] - moved[0] == 2 * 32 * 64 * 4
 
 
-def test_a_chain_that_cancels():
-    """x[256,128] is transposed twice; set to {1,0} in between, it is copied there and back.
-
-    Both copies compose to the order of x, so none remains.
-    """
-    turned = op("transpose", (128, 256), (0,), 1, 0)
-    program = parameter(256, 128), turned, root("transpose", (256, 128), (1,), 1, 0)
-    arrays = file_of(program, (1,), (), (1, 0))
-    for machine in ("nvidia-h200", "tpu-v3"):
-        values = quantities(arrays, machine)
-        assert values["copies"].tolist() == [0, 0]
-        assert values["every_transposed"].tolist() == [0, 4 * 256 * 128 * 4]
-
-
 def test_a_batched_dot_that_swaps_its_last_two_dimensions():
     """[8,64,32] x [8,32,16], set to {1,2,0}, which a dot writes, or to {0,1,2}, which not."""
     dot = parameter(8, 64, 32), parameter(8, 32, 16), op("dot", (8, 64, 16), (0, 1))
@@ -237,15 +200,6 @@ def test_parameters_of_a_tpu_are_compact_and_propagated_before_demands():
     (read,) = assignment.wanted[3, 0]
     assert [*assignment.written[1]] == [*assignment.wanted[1, 0]] == [(0, 2, 1)]
     assert read[-1] == 0, "the batch dimension is major-most"
-
-
-def test_a_column_reduction():
-    """x[64,32] is reduced along dimension 1; with {0,1} the minor-most dimension is kept."""
-    program = parameter(64, 32), op("tanh", (64, 32), (0,)), root("reduce", (64,), (1,), 1)
-    arrays = file_of(program, (1,), (), (0, 1))
-    assert quantities(arrays, "nvidia-h200")["column_reduced"].tolist() == [0, 64 * 32 * 4]
-    # on a CPU the operand is copied to row-major instead
-    assert quantities(arrays, "cpu")["column_reduced"].tolist() == [0, 0]
 
 
 def test_a_reduction_hands_its_order_on_for_a_tpu_alone():
