@@ -32,21 +32,18 @@ class Recipe:
         columns_version: `xlarank.features.catalogue.columns_version` of the kind.
         hardware: hardware whose copies are priced, of `xlarank.features.layout.hardware.HARDWARE`;
             None leaves their columns 0, at no cost. The columns mean the same for all hardware.
-        max_configs: maximum rows per graph, sampled with ``seed``; 0 for all.
+        max_configs: maximum rows per graph, drawn at random; 0 for all.
     """
 
     columns_version: str
     hardware: str | None
     max_configs: int
-    seed: int
 
     @classmethod
-    def of(cls, kind: Kind, hardware: str = "", *, max_configs: int = 0, seed: int = 0) -> Recipe:
-        """Return the current recipe for a kind of graph on hardware (`xlarank.data.hardware`); the
-        seed is 0 unless rows are sampled.
-        """
+    def of(cls, kind: Kind, hardware: str = "", *, max_configs: int = 0) -> Recipe:
+        """Return the current recipe for a kind of graph on hardware (`xlarank.data.hardware`)."""
         priced = copy_hardware(hardware) if kind == "layout" else None
-        return cls(columns_version(kind), priced, max_configs, seed if max_configs else 0)
+        return cls(columns_version(kind), priced, max_configs)
 
 
 #: Number of bytes at the end of a file, enough for the list of the arrays of a graph.
@@ -141,6 +138,13 @@ class GraphRows:
     def rankable(self) -> bool:
         """Whether there are at least two distinct configurations, of different cost if measured."""
         return is_rankable(self.row_cost)
+
+    @property
+    def unusable(self) -> str:
+        """Why the graph can be neither trained on nor scored; empty if it can."""
+        if not self.labelled:
+            return "it has no labels"
+        return "" if self.rankable else "all its configurations cost the same"
 
     def measured(self) -> GraphRows:
         """Return the rows that have a measured configuration."""
@@ -257,12 +261,12 @@ def sample_rows(rows: GraphRows, recipe: Recipe) -> GraphRows:
     """Return all rows, or a sample of ``max_configs``: of the measured ones if there are any."""
     limit = recipe.max_configs or len(rows)
     rows = rows.measured() if len(rows) > limit and rows.labelled else rows
-    return rows if len(rows) <= limit else random_rows(rows, limit, recipe.seed)
+    return rows if len(rows) <= limit else random_rows(rows, limit)
 
 
-def random_rows(graph: GraphRows, rows: int, seed: int) -> GraphRows:
+def random_rows(graph: GraphRows, rows: int) -> GraphRows:
     """Return random rows and the first configuration's row, the compiler's default of tiles."""
-    drawn = graph_generator(seed, graph.name).choice(len(graph), rows, replace=False)
+    drawn = graph_generator(0, graph.name).choice(len(graph), rows, replace=False)
     first = graph.group[graph.ids == 0]
     others = drawn[~np.isin(drawn, first)]
     return graph.take(np.sort(np.concatenate([first, others])[:rows]))

@@ -95,13 +95,13 @@ def target_of(hardware: str) -> Target:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Number of rounds, seed and threads; raises `ModelError` for bad values.
+    """Maximum number of rounds, seed and threads; raises `ModelError` for bad values.
 
     Attributes:
         threads: number of threads; 0 and -1 mean all cores.
     """
 
-    rounds: int
+    rounds: int = 300
     seed: int = 0
     threads: int = 0
 
@@ -131,7 +131,7 @@ class TrainingData:
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target = UNKNOWN) -> Self:
         """Take the measured rows of rankable graphs; raises `ModelError` if there are none."""
-        usable = [graph.measured() for graph in graphs if graph.labelled and graph.rankable]
+        usable = [graph.measured() for graph in graphs if not graph.unusable]
         if not usable:
             got = f"none of {counted(len(graphs), 'graph')} can be trained on"
             expected = "a graph with measured runtimes and two configurations that differ"

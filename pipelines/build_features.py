@@ -27,7 +27,7 @@ from xlarank.data.collection import (
     find_data_root,
     graph_files,
 )
-from xlarank.data.errors import MAX_SEED, MAX_THREADS, WorkspaceError, XlarankError, counted
+from xlarank.data.errors import MAX_THREADS, WorkspaceError, XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.catalogue import config_columns, graph_columns
@@ -99,7 +99,6 @@ def build_features(
     split: Names = (),
     max_configs: int = 0,
     jobs: int = 0,
-    seed: int = 0,
     scheduler: str | None = None,
 ) -> BuildReport:
     """Compute and store the rows of graph files; call it again to resume.
@@ -112,8 +111,8 @@ def build_features(
             competition, ``~/data/tpugraphs``, or the embedded sample, the first that exists.
         collection: collections such as "layout:xla:random" or patterns; default: all.
         split: "train", "valid" or "test"; default: all.
-        max_configs: distinct configurations kept of each train graph, drawn at random by ``seed``;
-            0: all. Valid and test graphs are always complete.
+        max_configs: distinct configurations kept of each train graph, drawn at random; 0: all.
+            Valid and test graphs are always complete.
         jobs: number of processes; 0: by cores and sizes. A script that uses several has to keep
             this call below ``if __name__ == "__main__":``; a notebook has not.
         scheduler: host:port of a Dask scheduler.
@@ -130,7 +129,6 @@ def build_features(
     """
     Interval(0, whole=True)("`max_configs`", max_configs)
     Interval(0, MAX_THREADS, whole=True)("`jobs`", jobs)
-    Interval(0, MAX_SEED, whole=True)("`seed`", seed)
     root = find_data_root(data_root)
     work = Workspace.of(workspace)
     splits = choose_splits(split)
@@ -145,7 +143,7 @@ def build_features(
     by_split = groupby(chosen, key=lambda file: (file.collection, file.split))
     for (of, part), members in by_split:
         limit = max_configs if part == "train" else 0
-        recipe = Recipe.of(of.kind, of.hardware, max_configs=limit, seed=seed)
+        recipe = Recipe.of(of.kind, of.hardware, max_configs=limit)
         parts += building.part_jobs([*members], work, recipe)
     built = _run(parts, jobs, scheduler)
     with workspace_lock(work):

@@ -21,7 +21,7 @@ from xlarank.models.tuned import params_for
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import Rankings, column
-from xlarank.pipelines.support.evaluation import Evaluation, add_rules, first_of, out_of_fold
+from xlarank.pipelines.support.evaluation import Evaluation, add_untrained, first_of, out_of_fold
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
 from xlarank.pipelines.training.training_sets import (
@@ -124,8 +124,9 @@ def _out_of_fold(
     settings: FitSettings,
     evaluation: Evaluation,
 ) -> Rankings:
-    """Fit models on each fold; return their metrics and those of rules: of a trained model with all
-    rounds, of others at the best number. Describe the folds and the graphs that none scores.
+    """Fit models on each fold; return their metrics and those of rules.
+
+    A trained model keeps its number of rounds; others are scored at the best one.
     """
     collection = training.collection
     data = training.data
@@ -156,9 +157,10 @@ def _out_of_fold(
                 parameters = f"{'tuned' if tuned else 'default'} parameters"
                 evaluation.notes.append(f"{collection}: {model.name} with {parameters}, {best}")
             rankings[model.name] = curves.at(stage)
-    for name in data.names:
-        if name not in curves.metrics:
+    for graph in data.parts:
+        if graph.name in curves.metrics:
+            add_untrained(rankings, collection, graph)
+        else:
             reason = "all graphs may be of its kernel family"
-            evaluation.left_out[f"{collection} {name}"] = reason
-    add_rules(rankings, collection, data.parts)
+            evaluation.left_out[f"{collection} {graph.name}"] = reason
     return rankings

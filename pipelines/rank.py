@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -80,18 +79,14 @@ def rank_folder(
     collection: str | None = None,
     model_from: ModelFrom | None = None,
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
-    """Rank every npz file below a folder; return the rankings, and the reasons for failures, by
-    name.
+    """Rank every npz file below a folder; return rankings and reasons for failures by name.
 
-    Hidden files and folders, and virtual environments, are left out. Raises `GraphFileError` if
-    nothing is left.
+    Hidden files and folders are left out. Raises `GraphFileError` if nothing is left.
     """
     files = []
-    for parent, folders, names in os.walk(folder):
-        visible = [name for name in folders if name[0] != "."]
-        folders[:] = [name for name in visible if not Path(parent, name, "pyvenv.cfg").exists()]
-        graphs = [name for name in names if name.endswith(".npz") and name[0] != "."]
-        files += [Path(parent, name) for name in graphs]
+    for path in sorted(folder.rglob("*.npz")):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            files.append(path)
     if not files:
         got = f"{folder} holds no npz files"
         do = "for dumps of programs run import-hlo first, or rank one of them"
@@ -102,7 +97,7 @@ def rank_folder(
         rank, workspace=workspace, target=target, collection=collection, model_from=model_from
     )
     with steps_of("ranking graphs", len(files)) as step:
-        for path in sorted(files):
+        for path in files:
             name = path.relative_to(folder).as_posix().removesuffix(".npz")
             try:
                 rankings[name] = ranked(path)
@@ -181,10 +176,8 @@ class Ranking(Table):
         return f"<Ranking of {self.graph!r} by {self.ranked_by}: {counts}, fastest first: {first}>"
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
-        """Explain the difference between the scores of a configuration, by default the first, and
-        another.
-        """
-        # Slow import: networkx.
+        """Explain the difference of the scores of a configuration, by default the first."""
+        # slow import: networkx
         from xlarank.pipelines.ranking.score_difference import explain_graph
 
         return explain_graph(self.data, self.model, self.target, config=config, against=against)
@@ -200,13 +193,14 @@ class Ranking(Table):
             duplicates.setdefault(int(self.same_as[config]), []).append(int(config))
         rows = []
         for rank, (config, *identical) in enumerate([*duplicates.values()][:top], start=1):
+            speedup = None if self.speedup is None else self.speedup[config]
             row = {
                 "rank": rank,
                 "configuration": config,
                 "score": float(self.scores[config]),
-                "runtime_ns": self._runtime_of(config),
+                "runtime_ns": int(self.runtime[config]) or None,
                 "identical": identical,
-                "speedup": self._speedup_of(config),
+                "speedup": None if speedup is None or np.isnan(speedup) else float(speedup),
                 "estimated_ns": None if self.estimated is None else float(self.estimated[config]),
             }
             rows.append(row)
@@ -224,8 +218,9 @@ class Ranking(Table):
 
     @property
     def default_place(self) -> tuple[int, int, int] | None:
-        """The first configuration that sets no layout, the place of its score in the order, from 1,
-        and the number of others with this score; None for tiles and without such a configuration.
+        """First configuration that sets no layout, its place from 1, and the number of its ties.
+
+        None for tiles, and if there is no such configuration.
         """
         graph = self.data
         if not isinstance(graph, LayoutGraph) or not len(graph.unset):
@@ -235,14 +230,6 @@ class Ranking(Table):
         ahead = int(np.count_nonzero(self.scores < score))
         return default, ahead + 1, int(np.count_nonzero(self.scores == score)) - 1
 
-    def _runtime_of(self, config: int) -> int | None:
-        return int(self.runtime[config]) if self.runtime[config] > 0 else None
-
-    def _speedup_of(self, config: int) -> float | None:
-        if self.speedup is None or np.isnan(self.speedup[config]):
-            return None
-        return float(self.speedup[config])
-
     def to_polars(self) -> pl.DataFrame:
         """Return a table with one row per configuration, fastest first; unknown values are null.
 
@@ -251,21 +238,21 @@ class Ranking(Table):
         """
         import polars as pl
 
-        return pl.DataFrame(
-            {
-                "rank": np.arange(1, len(self.order) + 1),
-                "configuration": self.order.astype(np.int64),
-                "score": self.scores[self.order],
-                "same_as": self.same_as[self.order],
-                "runtime_ns": pl.Series(list(map(self._runtime_of, self.order)), dtype=pl.Int64),
-                "speedup": pl.Series(list(map(self._speedup_of, self.order)), dtype=pl.Float64),
-            }
-        )
+        order = self.order
+        speedup = np.full(len(order), np.nan) if self.speedup is None else self.speedup[order]
+        table = {
+            "rank": np.arange(1, len(order) + 1),
+            "configuration": order,
+            "score": self.scores[order],
+            "same_as": self.same_as[order],
+            "runtime_ns": self.runtime[order],
+            "speedup": speedup,
+        }
+        unknown = pl.col("runtime_ns").replace(0, None), pl.col("speedup").fill_nan(None)
+        return pl.DataFrame(table).with_columns(*unknown)
 
     def as_json(self, top: int | None = None) -> dict[str, Any]:
-        """Return JSON values: the full order, scores and estimated times by configuration, and
-        details of the first ``top``.
-        """
+        """Return JSON values of the full order, with details of the first ``top``."""
         return {
             "graph": self.graph,
             "target": self.target,
@@ -295,20 +282,14 @@ def _known_note(name: str, model: Model) -> str:
 
 
 def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
-    """Write rankings, keyed by graph name, as CSV: a line per distinct configuration, fastest
-    first.
-
-    Raises `WorkspaceError`.
-    """
-    heads = ["graph", "model", "rank", "configuration", "score", "runtime_ns", "identical"]
+    """Write the distinct configurations of rankings, by graph, as CSV; raise `WorkspaceError`."""
+    heads = "graph model rank configuration score runtime_ns identical speedup".split()
     with (
         atomic_write(path) as partial,
         partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
     ):
-        # Writes None as an empty cell, and floats with all digits.
-        writer = csv.DictWriter(
-            stream, [*heads, "speedup"], extrasaction="ignore", lineterminator="\n"
-        )
+        # writes None as an empty cell, and floats with all digits
+        writer = csv.DictWriter(stream, heads, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         for name, ranking in rankings.items():
             for entry in ranking.best():

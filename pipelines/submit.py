@@ -122,7 +122,7 @@ def submit(
         model_from: as in `xlarank.rank`.
         scores: frame or file with the columns ``graph``, ``configuration`` and ``score``, lower is
             faster, and optionally ``collection`` and ``split``, for any of the graphs; the others
-            are ranked as by `xlarank.rank`. Several are blended by mean rank.
+            are ranked as by `xlarank.rank`.
 
     Raises `CollectionError` if there is nothing to rank, if ``model_from`` has no model, or for a
     named collection without test graphs; `ModelError` for one without a model that fits;

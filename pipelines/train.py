@@ -17,11 +17,10 @@ from xlarank.models.model import Model
 from xlarank.models.params import Interval
 from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import params_for
-from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import require_selection, summarise
 from xlarank.pipelines.ranking.model_choice import best_of
 from xlarank.pipelines.support.baselines import UNTRAINED, Metrics
-from xlarank.pipelines.support.evaluation import add_rules, board, compared
+from xlarank.pipelines.support.evaluation import add_untrained, board, compared
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.tables import Table
 from xlarank.pipelines.support.workspaces import chosen_collections, leaving_out, workspace_lock
@@ -79,9 +78,7 @@ class Training(Table, list[TrainResult]):
         return "\n".join(lines)
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the trained and untrained rankers of each collection, out of fold
-        (`xlarank.pipelines.support.evaluation.board`).
-        """
+        """Return the `board` of the trained and untrained rankers of each collection."""
         return board({result.collection: result.comparison for result in self})
 
 
@@ -164,23 +161,25 @@ def _train(
     """Cross-validate a ranker with its tuned parameters, if any; fit it on all rows and save it."""
     plan = training.plan
     data = training.data.training_groups()
-    params, tuned = params_for(workspace.study(training.collection), ranker, training.kind)
-    unfitted = Model.of(ranker, training.kind, params)
+    params, tuned = params_for(
+        workspace.study(training.collection), ranker, training.collection.kind
+    )
+    unfitted = Model.of(ranker, training.collection.kind, params)
     title = f"training {training.collection}"
     with steps_of(title, len(plan.folds) + seeds) as step:
-
-        def report_fold(fold: Fold) -> None:
-            families = sorted({training.data.families[graph] for graph in fold.held})
-            step(f"held out {', '.join(families)}")
-
         rounds = min(_DEFAULT_ROUNDS, fit.rounds)
         folds: Metrics = {}
         if plan.folds:
-            curves = plan.curves(training.data, unfitted, fit, report_fold)
+            curves = plan.curves(
+                training.data,
+                unfitted,
+                fit,
+                lambda fold: step(f"held out {counted(len(fold.held), 'graph')}"),
+            )
             stage = curves.best_stage(select)
             rounds = curves.rounds[stage]
             folds = curves.at(stage)
-        elif ranker == "time-trees" and training.kind == "layout":
+        elif ranker == "time-trees" and training.collection.kind == "layout":
             rounds = 0
         settings = replace(fit, rounds=rounds)
         model = unfitted.fit(
@@ -190,7 +189,9 @@ def _train(
     if not importance:
         _require_scores_that_differ(training, model)
     rankings = {ranker: folds}
-    add_rules(rankings, training.collection, training.data.parts)
+    for graph in training.data.parts:
+        if graph.name in folds:
+            add_untrained(rankings, training.collection, graph)
     card = training.card(model, rounds, folds, tuned=tuned, select=select)
     for name in UNTRAINED:
         if name in rankings:

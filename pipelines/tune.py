@@ -178,7 +178,7 @@ class Objective:
     ) -> Objective:
         """Read the rows of a collection; raises `CollectionError` if it has one family."""
         training = read_training_set(workspace, collection)
-        data = training.sampled(MAX_ROWS, training.manifest.recipe.seed)
+        data = training.sampled(MAX_ROWS)
         plan = FoldPlan.of(data, limit=_FOLDS)
         if not plan.folds:
             got = f"{collection} has one program family ({training.data.families[0]}) in train"
@@ -190,14 +190,14 @@ class Objective:
     @property
     def defaults(self) -> dict[str, Any]:
         """Default values of the parameters that are searched."""
-        params = params_of(self.model, self.training.kind)
+        params = params_of(self.model, self.training.collection.kind)
         return {name: params[name] for name, spec in specs_of(self.model).items() if spec.search}
 
     def __call__(self, trial: optuna.Trial) -> float:
         params = suggest_params(specs_of(self.model), trial)
         if self.members:
             params["members"] = self.members
-        model = Model.of(self.model, self.training.kind, params)
+        model = Model.of(self.model, self.training.collection.kind, params)
         rungs = rungs_of(self.settings.rounds)
         for number, rounds in enumerate(rungs):
             settings = replace(self.settings, rounds=rounds)

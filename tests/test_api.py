@@ -83,7 +83,7 @@ def test_graphs_that_cannot_be_trained_on_are_named(kernels, tmp_path):
     withheld = save_npz(tmp_path / "withheld.npz", tile_graph(1, labelled=False))
     equal = save_npz(tmp_path / "equal.npz", even(tile_graph(2)))
     ranker.fit([kernels[0], withheld, equal, kernels[2]])
-    reasons = {"withheld": "it has no runtimes", "equal": "all its configurations cost the same"}
+    reasons = {"withheld": "it has no labels", "equal": "all its configurations cost the same"}
     assert (ranker.graphs_, ranker.left_out_) == (["bmm__a", "matmul__a"], reasons)
     with pytest.raises(ModelError, match="none of 2 graphs can be trained on"):
         ranker.fit([withheld, equal])
@@ -319,7 +319,7 @@ def test_a_fitted_ranker_ranks_and_is_evaluated_and_submitted(work):
     assert "ranknet of tile:cpu" in [*board["ranker"]]
     submission = xlarank.submit(work / "own.csv", work, model_from=ranker, **TILES_OF_CPUS)
     assert submission.ranked_by["tile:cpu"].startswith("ranknet, ")
-    with pytest.raises(ModelError, match="the given ranknet ranks tile graphs"):
+    with pytest.raises(ModelError, match="the model of tile:cpu ranks tile graphs"):
         xlarank.rank(LAYOUT, work, model_from=ranker)
 
 

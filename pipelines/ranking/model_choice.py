@@ -77,8 +77,7 @@ def choose_for_graph(
     collection: str | None = None,
     model_from: ModelFrom | None = None,
 ) -> tuple[Graph, Choice, str]:
-    """Return a graph, read if ``source`` is a file, what ranks it, and the hardware that it is
-    ranked for.
+    """Return a graph, read if ``source`` is a file, what ranks it, and its hardware.
 
     A trained model ranks only if it is of ``collection`` or, without one, of the collection whose
     folder holds the file; or if ``model_from`` names it.
@@ -93,7 +92,10 @@ def choose_for_graph(
         raise ParameterError("both `target` and `collection` are given", do=do)
     named: Collection | None = None
     if collection is not None:
-        named = _of_kind(graph.kind, collection)
+        named = Collection.parse(collection)
+        if named.kind != graph.kind:
+            got = f"{named} is a collection of {named.kind} graphs"
+            raise CollectionError(got, expected=f"one of {graph.kind} graphs")
     elif target is None and isinstance(source, str | Path):
         named = collection_of(Path(source))
         if named is not None and named.kind != graph.kind:
@@ -125,26 +127,29 @@ def _choose(
     trained = None
     if collection is not None and collection in trained_collections(workspace):
         trained = model_of(workspace, collection)
-    if model_from == TRAINED:
-        if trained is None:
-            got = f"{collection or 'the file'} has no trained model in {workspace.root}"
-            raise ModelError(got, do="run train first, or name the collection of a model")
-        return Choice(trained, f"{trained.name}, its trained model", trained)
-    if model_from == SHIPPED or (model_from is None and trained is None):
+    if model_from is None and trained is not None:
+        return best_of(trained)
+    if model_from in (None, SHIPPED):
         model = shipped_model(kind, hardware)
         reason = _shipped_reason(model, hardware)
         if collection is not None and trained is None and trained_collections(workspace):
             reason += "; no trained model"
-        return Choice(model, reason, trained)
-    if model_from is None:
-        assert trained is not None
-        return best_of(trained)
-    if isinstance(model_from, str | Path):
-        model = named_model(workspace, str(model_from), kind)
-        return Choice(model, f"{model.name} of {model_from}", trained)
-    model = model_from.fitted_model
-    _require_kind(model, kind, f"the given {model.name}")
-    return Choice(model, f"{model.name}, fitted on {model.require_card().collection}", trained)
+    elif model_from == TRAINED:
+        if trained is None:
+            got = f"{collection or 'the file'} has no trained model in {workspace.root}"
+            raise ModelError(got, do="run train first, or name the collection of a model")
+        model = trained
+        reason = f"{model.name}, its trained model"
+    elif isinstance(model_from, str | Path):
+        model = _named_model(workspace, str(model_from))
+        reason = f"{model.name} of {model_from}"
+    else:
+        model = model_from.fitted_model
+        reason = f"{model.name}, fitted on {model.require_card().collection}"
+    if model.kind != kind:
+        got = f"{model.title} ranks {model.kind} graphs"
+        raise ModelError(got, expected=f"a model of {kind} graphs", do="pass another `model_from`")
+    return Choice(model, reason, trained)
 
 
 def best_of(trained: Model) -> Choice:
@@ -185,44 +190,21 @@ def _shipped_reason(model: Model, hardware: str) -> str:
     return f"{model.name} {what} on {hardware}" + (f"; {note}" if note else "")
 
 
-def _of_kind(kind: Kind, name: str) -> Collection:
-    """Return the collection with this name; raises `CollectionError` if it is of another kind."""
-    collection = Collection.parse(name)
-    if collection.kind != kind:
-        got = f"{name} is a collection of {collection.kind} graphs"
-        raise CollectionError(got, expected=f"one of {kind} graphs")
-    return collection
-
-
-def named_model(workspace: Workspace, name: str, kind: Kind) -> Model:
-    """Load the model that ``model_from`` names: a collection with a model, or the folder of one.
-
-    Raises `ModelError` if there is none, or if it ranks the other kind of graphs.
-    """
+def _named_model(workspace: Workspace, name: str) -> Model:
+    """Load the model of a collection or in a folder; raises `ModelError` if there is none."""
     collections = {str(collection): collection for collection in trained_collections(workspace)}
     if name in collections:
-        model = model_of(workspace, collections[name])
-    elif (Path(name) / CARD).exists():
-        model = Model.load(Path(name))
-    else:
-        expected = ", ".join([TRAINED, SHIPPED, *collections, f"a folder with {CARD}"])
-        raise ModelError(f"there is no model {name!r}", expected=expected, do="name one of these")
-    _require_kind(model, kind, f"the model of {name}")
-    return model
-
-
-def _require_kind(model: Model, kind: Kind, title: str) -> None:
-    """Raise `ModelError` if a model ranks the other kind of graphs."""
-    if model.kind != kind:
-        got = f"{title} ranks {model.kind} graphs"
-        raise ModelError(got, expected=f"a model of {kind} graphs", do="pass another `model_from`")
+        return model_of(workspace, collections[name])
+    if (Path(name) / CARD).exists():
+        return Model.load(Path(name))
+    expected = ", ".join([TRAINED, SHIPPED, *collections, f"a folder with {CARD}"])
+    raise ModelError(f"there is no model {name!r}", expected=expected, do="name one of these")
 
 
 def rows_for_model(graph: Graph, model: Model, hardware: str = "") -> GraphRows:
-    """Compute a graph's rows for a model, with copies priced for ``hardware``, by default the
-    model's.
+    """Compute a graph's rows for a model; raises `ModelError` if they differ from its own.
 
-    Raises `ModelError` if the kind or the version of the code differs.
+    Copies are priced for ``hardware``, by default the model's.
     """
     card = model.require_card()
     if graph.kind != card.kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -30,15 +30,8 @@ def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") ->
     return np.array([values[metric] for values in metrics.values()])
 
 
-def untrained(rankings: Rankings) -> dict[str, Metrics]:
-    """Return the rankings by rules and by rankers that need no training, by name without
-    ``rule:``.
-    """
-    names = [name for name in rankings if is_untrained(name)]
-    return {name.removeprefix(RULE): rankings[name] for name in names}
-
-
 def is_untrained(name: str) -> bool:
+    """Return whether a name is of a rule or of a ranker that needs no training."""
     return name.startswith(RULE) or name in UNTRAINED
 
 
@@ -73,19 +66,15 @@ def baselines(
     return metrics
 
 
-def untrained_models(collection: Collection, rows: GraphRows) -> list[Model]:
-    """Return the untrained rankers that can score a graph: it has their columns, and they were not
-    trained on it.
-    """
+def untrained_models(collection: Collection, rows: GraphRows) -> Iterator[Model]:
+    """Yield the untrained rankers whose columns a graph has, and that were not taught by it."""
     kind = collection.kind
     models = rules_of(kind, rows.columns)
     if (estimate := formula(kind, collection.hardware)) is not None:
         models.append(estimate)
     if kind == "tile" and target_of(collection.hardware) in (DATASET, TPU):
         models.append(shipped_trees())
-    fitting = []
     for model in models:
         is_new = model.card is None or rows.name not in model.card.known_graphs
         if is_new and {*model.columns} <= {*rows.columns}:
-            fitting.append(model)
-    return fitting
+            yield model

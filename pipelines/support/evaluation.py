@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard
+from xlarank.models.model import RULE
 from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import (
     METRICS,
@@ -24,9 +25,9 @@ from xlarank.models.validation.metrics import (
     summarise,
     summary,
 )
-from xlarank.pipelines.support.baselines import Rankings, baselines, column, is_untrained, untrained
+from xlarank.pipelines.support.baselines import Rankings, baselines, column, is_untrained
 from xlarank.pipelines.support.tables import Table
-from xlarank.pipelines.support.verdicts import mean_over_collections, verdict
+from xlarank.pipelines.support.verdicts import mean_over_collections
 from xlarank.pipelines.training.training_sets import training_rows
 
 if TYPE_CHECKING:  # imported when a table is requested
@@ -55,11 +56,11 @@ class Evaluation(Table):
     def __repr__(self) -> str:
         lines = []
         for name, rows in self.comparison.items():
-            first = ""
+            line = f"{name}, {self.graphs}"
             if rows:
                 score = f"{rows[0]['ranker']} {rows[0]['score']['mean']:.3f}"
-                first = f"{score} on {counted(rows[0]['graphs'], 'graph')}; "
-            lines.append(f"{name}, {self.graphs}: {first}{'; '.join(self.verdicts[name])}")
+                line += f": {score} on {counted(rows[0]['graphs'], 'graph')}"
+            lines.append(line)
         return "\n".join(filter(None, [*lines, self.overall]))
 
     def to_polars(self) -> pl.DataFrame:
@@ -89,33 +90,23 @@ class Evaluation(Table):
                 means.append(f"{ranker}: {mean}")
         return "; ".join(means)
 
-    @property
-    def verdicts(self) -> dict[str, list[str]]:
-        """`verdict` by collection, one for each ranker if there are several."""
-        verdicts = {}
-        for collection, rankings in self.rankings.items():
-            of_several = [f"{ranker}: {verdict(rankings, ranker)}" for ranker in self.several]
-            verdicts[collection] = of_several or [verdict(rankings)]
-        return verdicts
-
 
 def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
     """Return ``{metric: {mean, std, low, high, graphs: {name: value}}}`` of the first ranker.
 
-    If rules were evaluated, `METRICS` also have the means of rules (``baselines``); tau of layouts
-    has a ``ceiling`` by graph, None if unknown.
+    `METRICS` also have the means of rules (``baselines``); tau of layouts has a ``ceiling`` by
+    graph, None if unknown.
     """
     metrics = next(iter(rankings.values()))
     shown = {}
     for graph, values in metrics.items():
         shown[graph] = {name: values[name] for name in (*METRICS, *SPEEDUPS) if name in values}
     report = summarise(shown)
-    rules = untrained(rankings)
-    if not rules:
-        return report
     for metric in METRICS:
-        means = {rule: float(column(rules[rule], metric).mean()) for rule in rules}
-        report[metric]["baselines"] = means
+        means = report[metric]["baselines"] = {}
+        for ranker, scored in rankings.items():
+            if is_untrained(ranker):
+                means[ranker.removeprefix(RULE)] = float(column(scored, metric).mean())
     if collection.startswith("layout:"):
         report["tau"]["ceiling"] = ceilings_of(metrics) or None
     return report
@@ -144,14 +135,6 @@ def add_untrained(
     """Add a graph's metrics by rules, the estimated time and the shipped trees."""
     for name, metrics in baselines(collection, rows, picked).items():
         rankings.setdefault(name, {}).setdefault(rows.name, metrics)
-
-
-def add_rules(rankings: Rankings, collection: Collection, graphs: Iterable[GraphRows]) -> None:
-    """Add the metrics of untrained rankers on the graphs that the first ranker scores."""
-    scored = next(iter(rankings.values()))
-    for graph in graphs:
-        if graph.name in scored:
-            add_untrained(rankings, collection, graph)
 
 
 def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -> Rankings:
@@ -260,12 +243,8 @@ def graphs_to_score(
 ) -> Iterator[GraphRows]:
     """Yield the labelled, rankable graphs except ``excluded``; record why others are left out."""
     for rows in each_graph(workspace, collection, split, manifest):
-        if not rows.labelled:
-            left_out[rows.name] = "its labels are withheld"
-        elif not rows.rankable:
-            left_out[rows.name] = "all its configurations cost the same"
-        elif rows.name in excluded:
-            left_out[rows.name] = excluded[rows.name]
+        if reason := rows.unusable or excluded.get(rows.name):
+            left_out[rows.name] = reason
         else:
             yield rows
 

@@ -17,11 +17,10 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.files import read_bytes
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
-from xlarank.models.objectives import mean_rank
 from xlarank.pipelines.training.frames import Frame, polars_frame
 
-#: A frame, or a parquet or CSV file, or several.
-ScoresLike: TypeAlias = "str | Path | Frame | Sequence[str | Path | Frame]"
+#: A frame, or a parquet or CSV file.
+ScoresLike: TypeAlias = "str | Path | Frame"
 _REQUIRED: Final = ("graph", "configuration", "score")
 #: Columns that are read; the last two are optional.
 _SCHEMA: Final = pl.Schema(
@@ -39,51 +38,35 @@ _DAMAGED: Final = (OSError, ValueError, PolarsError, PanicException)
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of configurations, lower is faster; several tables are blended by mean rank.
+    """Scores of configurations, lower is faster.
 
     Attributes:
-        names: names of the files or frames in messages.
-        tables: a table each, with the columns of `_SCHEMA` that it has, and ``row``, the number of
-            the entry from 1. Columns ``collection`` and ``split`` select entries.
+        name: name of the file or the frame in messages.
+        table: the columns of `_SCHEMA` that it has, and ``row``, the number of the entry from 1.
     """
 
-    names: list[str]
-    tables: list[pl.DataFrame]
+    name: str
+    table: pl.DataFrame
 
     @classmethod
-    def read(cls, sources: ScoresLike | None, split: str) -> Scores | None:
-        """Read a parquet or CSV file or a frame of polars or pandas, or several; None without any.
-
-        Raises `XlarankError`.
-        """
-        names = []
-        tables = []
-        for source in sources if isinstance(sources, list | tuple) else [sources]:
-            if source is not None:
-                is_file = isinstance(source, str | Path)
-                names.append(str(source) if is_file else "the frame of scores")
-                tables.append(_table(source, names[-1], split))
-        return cls(names, tables) if tables else None
-
-    @property
-    def name(self) -> str:
-        return " and ".join(self.names)
+    def read(cls, source: ScoresLike | None, split: str) -> Scores | None:
+        """Read the entries of a split, None without a source; raises `XlarankError`."""
+        if source is None:
+            return None
+        name = str(source) if isinstance(source, str | Path) else "the frame of scores"
+        return cls(name, _table(source, name, split))
 
     @cached_property
-    def _by_graph(self) -> list[dict[tuple[Any, ...], pl.DataFrame]]:
-        # Filtering the table for each graph is quadratic.
-        return [table.partition_by("graph", as_dict=True) for table in self.tables]
+    def _by_graph(self) -> dict[tuple[Any, ...], pl.DataFrame]:
+        # filtering the table for each graph is quadratic
+        return self.table.partition_by("graph", as_dict=True)
 
     def score(self, collection: Collection, graph: GraphRows) -> Floats | None:
-        """Return mean ranks, ``(rows,)``, or None without scores; raises `XlarankError`."""
-        ranks = []
-        for name, graphs in zip(self.names, self._by_graph, strict=True):
-            entries = graphs.get((graph.name,), _SCHEMA.to_frame())
-            if "collection" in entries.columns:
-                entries = entries.filter(pl.col("collection") == str(collection))
-            if len(entries):
-                ranks.append(mean_rank(_row_scores(name, entries, graph)))
-        return np.asarray(np.mean(ranks, axis=0)) if ranks else None
+        """Return the scores, ``(rows,)``, or None if there is none; raises `XlarankError`."""
+        entries = self._by_graph.get((graph.name,), _SCHEMA.to_frame())
+        if "collection" in entries.columns:
+            entries = entries.filter(pl.col("collection") == str(collection))
+        return _row_scores(self.name, entries, graph) if len(entries) else None
 
     def require_known_graphs(self, graphs: Mapping[str, Sequence[str]], split: str) -> None:
         """Raise `XlarankError` for a row whose graph is not one of those by collection."""
@@ -91,18 +74,17 @@ class Scores:
         for collection, names in graphs.items():
             for graph in names:
                 collections_of.setdefault(graph, []).append(collection)
-        for name, table in zip(self.names, self.tables, strict=True):
-            if "collection" in table.columns:
-                table = table.filter(pl.col("collection").is_in([*graphs]))
-            firsts = table.unique("graph", keep="first", maintain_order=True)
-            for graph, row in firsts.select("graph", "row").iter_rows():
-                got = f"row {row} of {name} scores {graph!r}"
-                if graph not in collections_of:
-                    expected = f"{split} graphs of {', '.join(graphs)}"
-                    raise XlarankError(got, expected=expected)
-                if len(collections_of[graph]) > 1 and "collection" not in table.columns:
-                    expected = f"a column collection: {' or '.join(collections_of[graph])}"
-                    raise XlarankError(got, expected=expected, do="add it, or pass `collection`")
+        table = self.table
+        if "collection" in table.columns:
+            table = table.filter(pl.col("collection").is_in([*graphs]))
+        firsts = table.unique("graph", keep="first", maintain_order=True)
+        for graph, row in firsts.select("graph", "row").iter_rows():
+            got = f"row {row} of {self.name} scores {graph!r}"
+            if graph not in collections_of:
+                raise XlarankError(got, expected=f"{split} graphs of {', '.join(graphs)}")
+            if len(collections_of[graph]) > 1 and "collection" not in table.columns:
+                expected = f"a column collection: {' or '.join(collections_of[graph])}"
+                raise XlarankError(got, expected=expected, do="add it, or pass `collection`")
 
 
 def _table(source: Any, name: str, split: str) -> pl.DataFrame:

@@ -7,15 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.models.validation.metrics import bootstrap_interval
-from xlarank.pipelines.support.baselines import (
-    RANDOM,
-    UNTRAINED,
-    Metrics,
-    Rankings,
-    column,
-    untrained,
-)
+from xlarank.pipelines.support.baselines import Metrics, column
 
 #: Collections that the score of the competition averages.
 _KAGGLE: Final = (
@@ -76,35 +68,3 @@ def comparison_cells(
         cells["@5"] = f"{row['slowdown@5']['mean']:.3f}"
         table.append(cells)
     return table
-
-
-def verdict(rankings: Rankings, ranker: str = "") -> str:
-    """Compare a ranker, by default the first, with the best simple count.
-
-    >>> model, rule = ({"a": {"score": x}, "b": {"score": x + 0.25}} for x in (0.5, 0.25))
-    >>> verdict({"lambdarank": model, "rule: file order": rule})
-    'better than the best simple count: +0.250 (+0.250 to +0.250), ahead on 2 of 2 graphs'
-    >>> verdict({"lambdarank": rule, "rule: file order": rule})
-    'level with the best simple count on every graph'
-    """
-    metrics = rankings[ranker or next(iter(rankings))]
-    rules = []
-    for name, scored in untrained(rankings).items():
-        if name not in (RANDOM, *UNTRAINED) and metrics.keys() <= scored.keys():
-            rules.append(np.array([scored[graph]["score"] for graph in metrics]))
-    best = max(rules, key=lambda scores: float(scores.mean()))
-    leads = column(metrics) - best
-    low, high = bootstrap_interval(leads)
-    if len(metrics) == 1:
-        return f"on one graph alone, the best simple count has {best.mean():.3f}"
-    if not leads.any():
-        return "level with the best simple count on every graph"
-    if low > 0:
-        compared = "better than"
-    elif high < 0:
-        compared = "worse than"
-    else:
-        compared = f"not significantly {'ahead of' if leads.mean() > 0 else 'behind'}"
-    lead = f"{leads.mean():+.3f} ({low:+.3f} to {high:+.3f})"
-    count = f"ahead on {(leads > 0).sum()} of {len(metrics)} graphs"
-    return f"{compared} the best simple count: {lead}, {count}"

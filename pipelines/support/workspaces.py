@@ -36,9 +36,7 @@ def chosen_collections(workspace: Workspace, names: Names) -> list[Collection]:
 
 
 def labelled_collections(workspace: Workspace, names: Names) -> list[Collection]:
-    """Return the named collections; without names, those with labelled, rankable graphs, or all
-    if none has any.
-    """
+    """Return the named collections, by default those that `has_labels`, or all if none has."""
     chosen = chosen_collections(workspace, names)
     if names:
         return chosen
@@ -55,9 +53,7 @@ def has_labels(workspace: Workspace, collection: Collection) -> bool:
 
 @contextmanager
 def leaving_out(collection: Collection, named: Names, left_out: dict[str, str]) -> Iterator[None]:
-    """Record a `CollectionError` or `ModelError` of the block in ``left_out``; raise it if the
-    collection was ``named`` in full.
-    """
+    """Record a `CollectionError` or `ModelError` of the block, or raise it if ``named``."""
     try:
         yield
     except (CollectionError, ModelError) as error:

@@ -93,11 +93,7 @@ def polars_frame(frame: Frame) -> pl.DataFrame:
 
 
 def read_frame(frame: Frame) -> tuple[Collection, pl.DataFrame]:
-    """Return the collection and the rows of a frame.
-
-    Raises `ModelError` for missing columns, features that are no numbers, and rows of several
-    collections.
-    """
+    """Return the collection and the rows of a frame; raises `ModelError` if it cannot be used."""
     table = polars_frame(frame)
     for name in ("collection", "graph", "configuration", "runtime_ns", "label"):
         if name not in table.columns:

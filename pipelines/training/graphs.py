@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from xlarank.data.graph import Graph, GraphLike, as_graph
 from xlarank.data.hardware import WORDS, require_hardware
 from xlarank.features.assembly import assemble
 from xlarank.features.layout.hardware import substitution_note
-from xlarank.features.rows import GraphRows, Recipe
+from xlarank.features.rows import Recipe
 from xlarank.models.card import ModelCard
 from xlarank.models.model import Model
 from xlarank.models.training_data import FitSettings, TrainingData, target_of
@@ -41,7 +41,7 @@ class TrainingRows:
     collection: Collection
     target: str
     left_out: dict[str, str]
-    table: pl.DataFrame | None = None
+    table: pl.DataFrame | None
 
     @classmethod
     def of(cls, source: Any, target: str | None = None) -> TrainingRows:
@@ -55,17 +55,21 @@ class TrainingRows:
             collection, table = read_frame(source)
             target = collection.hardware if target is None else require_hardware(target)
             rows = [graph for _, graph in rows_by_graph(table)]
-            data = TrainingData.from_graphs(rows, target_of(target))
-            return cls(data, collection, target, _left_out(rows), table)
-        loaded = [as_graph(graph) for graph in graph_list(source)]
-        kind, *other_kinds = {graph.kind for graph in loaded}
-        if other_kinds:
-            raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
-        target = _hardware_of(loaded) if target is None else require_hardware(target)
-        rows = [assemble(graph, target) for graph in loaded]
+        else:
+            table = None
+            loaded = [as_graph(graph) for graph in graph_list(source)]
+            kind, *other_kinds = {graph.kind for graph in loaded}
+            if other_kinds:
+                got = "the graphs are layout and tile graphs"
+                raise ModelError(got, expected="graphs of one kind")
+            target = _hardware_of(loaded) if target is None else require_hardware(target)
+            rows = [assemble(graph, target) for graph in loaded]
+            collection = Collection(
+                ("tile", target) if kind == "tile" else ("layout", target, "own")
+            )
         data = TrainingData.from_graphs(rows, target_of(target))
-        parts = ("tile", target) if kind == "tile" else ("layout", target, "own")
-        return cls(data, Collection(parts), target, _left_out(rows))
+        left_out = {graph.name: graph.unusable for graph in rows if graph.unusable}
+        return cls(data, collection, target, left_out, table)
 
     def fit(self, unfitted: Model, settings: FitSettings) -> Model:
         """Return a fitted model with its card."""
@@ -124,10 +128,7 @@ class OutOfFold(Table):
         return float(summary(self.scores)["mean"])
 
     def gain_over(self, other: OutOfFold) -> tuple[float, float]:
-        """Return the mean difference of scores to another result, and its standard error.
-
-        Raises `ModelError` for other graphs.
-        """
+        """Return the mean difference of scores on the same graphs, and its standard error."""
         if self.scores.keys() != other.scores.keys():
             raise ModelError("the results are of different graphs", expected="the same graphs")
         gain = paired_difference(self.scores, other.scores)
@@ -153,17 +154,6 @@ def graph_list(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     if not (listed := list(graphs)):
         raise ModelError("there are no graphs", expected=_GRAPHS)
     return listed
-
-
-def _left_out(rows: Sequence[GraphRows]) -> dict[str, str]:
-    """Return the graphs that cannot be trained on, with the reason."""
-    reasons = {}
-    for graph in rows:
-        if not graph.labelled:
-            reasons[graph.name] = "it has no runtimes"
-        elif not graph.rankable:
-            reasons[graph.name] = "all its configurations cost the same"
-    return reasons
 
 
 def _hardware_of(graphs: Iterable[Graph]) -> str:

@@ -53,10 +53,6 @@ class StoredTrainingSet:
         return FoldPlan.of(self.data)
 
     @property
-    def kind(self) -> Kind:
-        return self.collection.kind
-
-    @property
     def manifest(self) -> Manifest:
         """Manifest of the first split."""
         return next(iter(self.manifests[self.collection].values()))
@@ -94,18 +90,18 @@ class StoredTrainingSet:
             max_rows=self.max_rows,
         )
 
-    def sampled(self, rows: int, seed: int) -> TrainingData:
+    def sampled(self, rows: int) -> TrainingData:
         """Return about ``rows`` random rows, `MIN_CONFIGS` or more of each graph."""
         data = self.data
         if len(data.cost) <= rows:
             return data
         sizes = np.diff(data.indptr)
-        order = np.random.default_rng(seed).permutation(data.groups)
+        order = np.random.default_rng(0).permutation(data.groups)
         least = np.minimum(sizes, MIN_CONFIGS)[order].cumsum()
         enough = max(_MIN_GRAPHS, int(np.searchsorted(least, rows, side="right")))
         kept = np.sort(order[:enough])
         limit = max(2, even_limit(sizes[kept].tolist(), rows))
-        parts = [_sample(data.parts[group], limit, seed) for group in kept]
+        parts = [_sample(data.parts[group], limit) for group in kept]
         return TrainingData.from_graphs(parts, data.target)
 
     def require_current(self, workspace: Workspace) -> None:
@@ -124,8 +120,7 @@ class StoredTrainingSet:
 
 
 def even_limit(sizes: Sequence[int], total: int) -> int:
-    """Return the largest number of rows per graph with which graphs of these ``sizes`` have at most
-    ``total`` rows.
+    """Return the most rows per graph with which graphs of ``sizes`` have at most ``total``.
 
     >>> even_limit([10, 50, 90], 150), even_limit([10, 50, 90], 70), even_limit([10, 50, 90], 25)
     (90, 30, 8)
@@ -227,18 +222,17 @@ def _sampled_graphs(
 ) -> Iterator[tuple[str, GraphRows]]:
     """Yield the split and the rows, sampled to `training_sizes`, of each graph to train on."""
     sizes = training_sizes([*manifests.values()], max_rows)
-    seed = next(iter(manifests.values())).recipe.seed
     for split, manifest in manifests.items():
         for graph in each_graph(workspace, collection, split, manifest):
-            if graph.labelled and graph.rankable:
-                yield split, _sample(graph.measured(), sizes[graph.name], seed)
+            if not graph.unusable:
+                yield split, _sample(graph.measured(), sizes[graph.name])
 
 
-def _sample(graph: GraphRows, rows: int, seed: int) -> GraphRows:
+def _sample(graph: GraphRows, rows: int) -> GraphRows:
     """Return `random_rows`; all rows if these cannot be ranked."""
     if len(graph) <= rows:
         return graph
-    sample = random_rows(graph, rows, seed)
+    sample = random_rows(graph, rows)
     return sample if sample.rankable else graph
 
 

@@ -134,7 +134,6 @@ def test_other_rankers_alone_and_side_by_side(trained, monkeypatch):
     names = [row["ranker"] for row in rows]
     assert done.code == 0 and {"ranknet", "lambdarank", "rule: file order"} <= {*names}
     table = done.err[done.err.index(f"{LAYOUT}, out of fold") :]
-    assert "\nranknet: " in table and "\nlambdarank: " in table, "verdicts"
     best = next(name for name in names if not name.startswith("rule: "))
     assert f" --model {best} # --model chooses the ranker" in table.replace("\n", " ")
     assert "Kendall tau" in table.splitlines()[1]

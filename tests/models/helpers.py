@@ -12,7 +12,7 @@ from xlarank.models.training_data import FitSettings, TrainingData
 
 ROUNDS = 20
 KINDS = ("layout", "tile")
-RECIPE = Recipe("a" * 16, None, max_configs=0, seed=0)
+RECIPE = Recipe("a" * 16, None, max_configs=0)
 
 
 def fitted(name, data, *, seed=0, seeds=1, rounds=ROUNDS, kind="layout", **params):

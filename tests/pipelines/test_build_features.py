@@ -202,12 +202,6 @@ def test_max_configs_thins_out_train_alone(tree, tmp_path, shared_built):
                 {tuple(row) for row in rows.config_values} for rows in (drawn[name], full)
             )
             assert drawn_values <= values, "features are of the whole graph"
-    before = stored(work)
-    report = build(tree, work, max_configs=10, seed=1, **chosen)
-    rebuilt = [part["split"] for part in report.splits if part["built"]]
-    assert rebuilt == ["train"], "nothing is drawn of the others"
-    for name, rows in stored(work).items():
-        assert before[name].ids.tolist() != rows.ids.tolist()
     assert totals(build(tree, work, max_configs=22, **chosen)) == (5, 2, 0), "another recipe"
 
 
@@ -303,7 +297,6 @@ def test_bad_requests(tree, tmp_path):
         (tree, {"split": ["validation"]}, CollectionError, no_split),
         (tree, {"jobs": -1}, XlarankError, "`jobs` is -1"),
         (tree, {"max_configs": -1}, XlarankError, "`max_configs` is -1"),
-        (tree, {"seed": 2**31}, XlarankError, "`seed` is 2147483648; expected a whole number"),
         (empty, {}, DataRootError, "has no graph files"),
     ):
         with pytest.raises(kind, match=message):

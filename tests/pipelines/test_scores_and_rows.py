@@ -40,34 +40,32 @@ def test_columns_of_other_types_and_names(shared_built, tmp_path):
     right = scores_of(shared_built)
     for columns in ({"row": 1}, {"split": pl.lit("test", pl.Categorical)}):
         right.with_columns(**columns).write_parquet(path)
-        assert submitted(shared_built, tmp_path, [path]).rows
+        assert submitted(shared_built, tmp_path, path).rows
     five = tmp_path / "five.csv"
     right.with_columns(collection=pl.lit(LAYOUT), more=0).write_csv(five)
-    assert Scores.read([five], "test").tables[0].width == 5
-    assert submitted(shared_built, tmp_path, [five]).rows
+    assert Scores.read(five, "test").table.width == 5
+    assert submitted(shared_built, tmp_path, five).rows
     five.write_text("graph,configuration,score\n007,0,1.5\n")
-    assert Scores.read([five], "test").tables[0]["graph"].to_list() == ["007"]
+    assert Scores.read(five, "test").table["graph"].to_list() == ["007"]
     for columns in ({"split": pl.concat_list("score")}, {"split": 3}, {"collection": 3}):
         right.with_columns(**columns).write_parquet(path)
         with pytest.raises(XlarankError):
-            submitted(shared_built, tmp_path, [path])
+            submitted(shared_built, tmp_path, path)
 
 
-def test_scores_are_submitted_and_blended_by_rank(shared_built, tmp_path):
+def test_scores_are_submitted(shared_built, tmp_path):
     first = tmp_path / "one.parquet"
     second = tmp_path / "two.csv"
     scores_of(shared_built).write_parquet(first)
     scores_of(shared_built, score=-1000.0 * pl.col("configuration")).write_csv(second)
     names = [f"{LAYOUT}:{name}" for name in TREE[LAYOUT]["test"]]
-    for paths, best in (
-        ([second], 21),
-        ([scores_of(shared_built, score=-1.0 * pl.col("configuration"))], 21),
-        ([scores_of(shared_built).to_pandas()], 0),
-        ([first, second, second], 21),
-        ([first, second], 0),  # all are equal: the order of the file
-        ([first], 0),
+    for scores, best in (
+        (second, 21),
+        (scores_of(shared_built, score=-1.0 * pl.col("configuration")), 21),
+        (scores_of(shared_built).to_pandas(), 0),
+        (first, 0),
     ):
-        report = submitted(shared_built, tmp_path, paths)
+        report = submitted(shared_built, tmp_path, scores)
         assert report.rows == {LAYOUT: 2, TILE: 2} and not report.unranked
         orders = trees.read_submission(report.out)
         assert [orders[name][0] for name in names] == [best, best]
@@ -79,7 +77,7 @@ def test_graphs_without_scores_are_ranked_by_the_winner_and_named(trained, tmp_p
     path = tmp_path / "scores.parquet"
     scores_of(trained).write_parquet(path)
     plain = submit(tmp_path / "plain.csv", trained)
-    report = submitted(trained, tmp_path, [path])
+    report = submitted(trained, tmp_path, path)
     assert report.rows == plain.rows and not (report.unranked or report.left_out)
     assert report.ranked_by == {LAYOUT: str(path), TILE: plain.ranked_by[TILE]}
     orders, expected = (trees.read_submission(tmp_path / name) for name in ("out.csv", "plain.csv"))
@@ -87,7 +85,7 @@ def test_graphs_without_scores_are_ranked_by_the_winner_and_named(trained, tmp_p
     assert [orders[row_id] for row_id in tiles] == [expected[row_id] for row_id in tiles]
     first = TREE[LAYOUT]["test"][0]
     scores_of(trained).filter(graph=first).write_parquet(path)
-    report = submitted(trained, tmp_path, [path])
+    report = submitted(trained, tmp_path, path)
     assert plain.ranked_by[LAYOUT].startswith(report.ranked_by[LAYOUT].removeprefix(f"{path} and "))
 
 
@@ -122,10 +120,10 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
     ):
         wrong.write_csv(path)
         with pytest.raises(XlarankError, match=message):
-            submitted(shared_built, tmp_path, [path])
+            submitted(shared_built, tmp_path, path)
         assert not (tmp_path / "out.csv").exists()
     with pytest.raises(XlarankError, match="cannot be read"):
-        Scores.read([tmp_path], "test")
+        Scores.read(tmp_path, "test")
 
 
 @pytest.mark.parametrize("collection", [LAYOUT, TILE])

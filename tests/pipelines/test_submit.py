@@ -20,12 +20,7 @@ from tests.pipelines.trees import (
     tile_graph,
 )
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
-from xlarank.data.submission import (
-    complete_submission,
-    required_count,
-    submission_problems,
-    write_submission,
-)
+from xlarank.data.submission import required_count, submission_problems, write_submission
 from xlarank.models.member import Member
 from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines.rank import rank
@@ -266,14 +261,6 @@ def test_malformed_files_are_refused(tmp_path):
     for text, message in malformed:
         (tmp_path / "out.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
         assert re.search(message, problem_of(tmp_path / "out.csv", CONFIGS))
-
-
-def test_graphs_that_nothing_ranks_are_in_the_order_of_their_files(tmp_path):
-    path = tmp_path / "out.csv"
-    path.write_text(GOOD)
-    is_ranked = complete_submission(path, {NET: [3, 2, 1, 0]}, CONFIGS)
-    assert is_ranked == {NET: True, DOT: False, SMALL: False}
-    assert path.read_text() == f"ID,TopConfigs\n{NET},3;2;1;0\n{DOT},0;1;2;3;4\n{SMALL},0;1;2\n"
 
 
 def test_against_the_test_graphs(tmp_path):

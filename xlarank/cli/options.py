@@ -120,12 +120,9 @@ RankedBy = Annotated[
         "with a model, or its folder. Default: the highest mean out of fold.",
     ),
 ]
-ScoreFiles = Annotated[
-    list[Path] | None,
-    Option(
-        metavar="PATH",
-        help="Parquet or csv with graph, configuration, score, to use or blend instead of a model.",
-    ),
+ScoreFile = Annotated[
+    Path | None,
+    Option(help="Parquet or csv with graph, configuration, score, to use instead of a model."),
 ]
 Select = Annotated[str, Option(help="Score to select by: mean, or robust (- std / 4).")]
 Target = Annotated[
@@ -232,7 +229,6 @@ def build_changed(
                     collection=str(collection),
                     split=split,
                     max_configs=manifest.recipe.max_configs,
-                    seed=manifest.recipe.seed,
                 )
 
 

@@ -194,7 +194,7 @@ def submit(
     workspace: options.Work = options.WORK,
     collection: options.Collections = None,
     model_from: options.RankedBy = None,
-    scores: options.ScoreFiles = None,
+    scores: options.ScoreFile = None,
     json_file: options.Json = None,
 ) -> None:
     """Write the Kaggle submission of all test graphs; nothing has to be trained before."""

@@ -29,7 +29,7 @@ def evaluate(
         Path | None, Option(help="Folder of <source>_<search>.json: configurations to score.")
     ] = None,
     model_from: options.RankedBy = None,
-    scores: options.ScoreFiles = None,
+    scores: options.ScoreFile = None,
     json_file: options.Json = None,
     graphs: Annotated[bool, Option(help="Show a row for each graph.")] = True,
 ) -> None:
@@ -78,10 +78,9 @@ def cross_validate(
 
 
 def show_evaluation(evaluation: Evaluation, graphs: bool, *, has_metrics: bool = True) -> None:
-    """Print the metrics of each collection, the comparison of rankers and rules, and verdicts."""
+    """Print the metrics of each collection, and the comparison of rankers and rules."""
     from xlarank.data.collection import Collection
 
-    verdicts = evaluation.verdicts
     comparison = evaluation.comparison
     for name, metrics in evaluation.report.items():
         count = counted(len(metrics["score"]["graphs"]), "graph")
@@ -95,8 +94,6 @@ def show_evaluation(evaluation: Evaluation, graphs: bool, *, has_metrics: bool =
             if rows[0]["graphs"] < len(metrics["score"]["graphs"]):
                 say(f"compared on {counted(rows[0]['graphs'], 'graph')}")
             show_board(rows, name)
-        for text in verdicts[name]:
-            say(text)
         if has_metrics and "speedup@1" in metrics:
             say(_speedup(metrics))
     if evaluation.overall:
