@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -67,6 +67,16 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}"
 
 
+def shortened(names: Sequence[object], limit: int = 3) -> str:
+    """Return the first names, and the number of the others.
+
+    >>> shortened("abcd"), shortened("ab")
+    ('a, b, c and 1 more', 'a, b')
+    """
+    shown = ", ".join(map(str, names[:limit]))
+    return f"{shown} and {len(names) - limit:,} more" if len(names) > limit else shown
+
+
 def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
     """Return a line ``names: reason`` for each reason, with at most ``limit`` names.
 
@@ -81,10 +91,8 @@ def reasons(reason_of: Mapping[str, str], limit: int = 3) -> list[str]:
         names_by_reason.setdefault(reason, []).append(name)
     lines = []
     for reason, names in names_by_reason.items():
-        shown = ", ".join(names[:limit])
-        if len(names) > limit:
-            shown += f" and {len(names) - limit:,} more"
-        lines.append(reason if reason.startswith(names[0]) else f"{shown}: {reason}")
+        is_named = reason.startswith(names[0])
+        lines.append(reason if is_named else f"{shortened(names, limit)}: {reason}")
     return lines
 
 

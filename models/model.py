@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import ModelError, counted
+from xlarank.data.errors import ModelError, counted, shortened
 from xlarank.data.graph import Kind
 from xlarank.features.catalogue import all_columns, columns_version
 from xlarank.features.rows import GraphRows
@@ -277,8 +277,7 @@ class Model:
         differences = []
         for label, names in (("lack", missing), ("add", [] if self.shipped else extra)):
             if names:
-                rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-                differences.append(f"{label} {len(names)} ({', '.join(names[:5])}{rest})")
+                differences.append(f"{label} {len(names)} ({shortened(names, 5)})")
         indices = [index for index, name in enumerate(columns) if name in own]
         if differences or [columns[index] for index in indices] != self.columns:
             problem = " and ".join(differences) or "have the same columns in another order"

@@ -9,13 +9,10 @@ from typer import Argument, Exit, Option, Typer
 
 from xlarank.cli import console, options
 from xlarank.cli.console import error_line, finish, list_lines, say, show_rows, write_json
-from xlarank.data.errors import ParameterError, counted, reasons
+from xlarank.data.errors import ParameterError, counted, reasons, shortened
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:  # slow; imported inside commands, so that --help stays fast
-    import numpy as np
-    from numpy.typing import NDArray
-
     from xlarank.pipelines.rank import Ranking
     from xlarank.pipelines.submit import Submission
 
@@ -122,13 +119,15 @@ def show_ranking(ranking: Ranking, top: int, proposed: str = "") -> None:
         first = configurations[0]
         row = {
             ">place": str(place),
-            "configurations": _listed(configurations),
+            "configurations": shortened(configurations.tolist()),
             ">score (lower is faster)": f"{ranking.scores[first]:.4f}",
         }
         if ranking.estimated is not None:
             row[">estimated µs"] = f"{ranking.estimated[first] / 1000:.3f}"
         if ranking.runtime.any():
-            row[">ms in file"] = _milliseconds(ranking.runtime[configurations])
+            runtimes = np.sort(ranking.runtime[configurations])
+            measured = [f"{runtime / 1e6:.4f}" for runtime in runtimes if runtime > 0]
+            row[">ms in file"] = " to ".join(dict.fromkeys(measured[:1] + measured[-1:])) or "-"
         if ranking.speedup is not None:
             known = ranking.speedup[configurations]
             known = known[~np.isnan(known)]
@@ -151,22 +150,6 @@ def show_ranking(ranking: Ranking, top: int, proposed: str = "") -> None:
         over = f" (expected over {ranking.tied_first:,} ties)" if ranking.tied_first else ""
         best = f"best of the first five {five:.3f}"
         say(f"{first:.3f} times as fast as the compiler's default{over}, {best}")
-
-
-def _listed(configurations: NDArray[np.intp]) -> str:
-    """Return the first configurations of a tie, and the number of the others."""
-    shown = ", ".join(map(str, configurations[:3]))
-    rest = len(configurations) - 3
-    return f"{shown} and {rest:,} more" if rest > 0 else shown
-
-
-def _milliseconds(runtimes: NDArray[np.int64]) -> str:
-    """Return the shortest and the longest measured runtime of a tie."""
-    measured = runtimes[runtimes > 0]
-    if not len(measured):
-        return "-"
-    ends = (measured.min(), measured.max())
-    return " to ".join(dict.fromkeys(f"{runtime / 1e6:.4f}" for runtime in ends))
 
 
 def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
