@@ -36,11 +36,6 @@ def regular_only(path: str, flags: int) -> int:
     return handle
 
 
-def regular_no_link(path: str, flags: int) -> int:
-    """Open a file like `regular_only`, and refuse symbolic links as well."""
-    return regular_only(path, flags | getattr(os, "O_NOFOLLOW", 0))
-
-
 def read_bytes(path: Path) -> bytes:
     """Return the content of a regular file; raises `OSError`."""
     with open(path, "rb", opener=regular_only) as stream:

@@ -1,15 +1,11 @@
-"""Reader for untrusted npz archives: never unpickles, checks sizes before it allocates.
-
-Unlike `numpy.load`, `NpzReader` checks each header against the size of the data before it allocates
-an array, and can stream an array in blocks of rows.
-"""
+"""Reader for untrusted npz archives: never unpickles, checks sizes first, streams large arrays."""
 
 from __future__ import annotations
 
 import math
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
@@ -71,7 +67,7 @@ class NpzReader:
         with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
             return np.asarray(npy_format.read_array(stream, allow_pickle=False))
 
-    def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
+    def stream(self, name: str) -> Iterator[NDArray[Any]]:
         """Yield an array in blocks of rows, about 1 MB each."""
         with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
             header, fortran_order = self._read_header(name, stream)

@@ -86,7 +86,7 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
         csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 590 kB
         with open(path, encoding="utf-8-sig", newline="", opener=regular_only) as stream:
             reader = csv.reader(stream)
-            lines = [(reader.line_num, line) for line in reader if not _is_blank(line)]
+            lines = [(reader.line_num, line) for line in reader if line]
     except (OSError, ValueError, csv.Error) as error:
         raise XlarankError(f"{path} cannot be read ({error})", expected="a CSV file") from error
     header = lines[0][1] if lines else []
@@ -94,11 +94,6 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
         got = f"{path} starts with {','.join(header) or 'nothing'}"
         raise XlarankError(got, expected=",".join(HEADER))
     return lines[1:]
-
-
-def _is_blank(line: Sequence[str]) -> bool:
-    """Return whether pandas skips a line."""
-    return len(line) < 2 and not "".join(line).strip()
 
 
 def _order_problem(row_id: str, listed: str, configs: int) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block
-from xlarank.features.catalogue import BLOCKS, blocks_of, config_columns, graph_columns
+from xlarank.features.catalogue import BLOCKS, blocks_of, columns_in
 
 _INTRODUCTION: Final = """
 Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph,
@@ -38,8 +38,8 @@ def _overview() -> str:
 
 def _columns(kind: Kind) -> str:
     blocks = blocks_of(kind)
-    graph = len(graph_columns(kind))
-    config = len(config_columns(kind))
+    graph = len(columns_in(blocks, "graph"))
+    config = len(columns_in(blocks, "configuration"))
     counts = f"{graph} graph columns + {config} configuration columns = {graph + config}.\n"
     return f"# Columns of {kind} graphs\n{_INTRODUCTION}\n{counts}" + "".join(map(_section, blocks))
 

@@ -109,9 +109,7 @@ def columns_of(block: Block, names: Sequence[str]) -> slice:
 
 
 def require_finite(graph: str, block: Block, values: NDArray[np.float32]) -> None:
-    """Raise `GraphFileError` for an infinite or missing value, ``(columns,)`` or ``(rows,
-    columns)``.
-    """
+    """Raise `GraphFileError` unless all values of a block are finite."""
     finite = np.isfinite(values)
     if finite.all():
         return

@@ -67,9 +67,7 @@ class Block:
     batched: bool
 
     def require_shape(self, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return the computed values; raises `ValueError` for another shape, which numpy might
-        broadcast.
-        """
+        """Return computed values; raises `ValueError` for another shape, as numpy broadcasts."""
         if values.shape != shape:
             raise ValueError(f"{self.name} returned shape {values.shape}, expected {shape}")
         return values

@@ -1,14 +1,16 @@
-"""The built-in blocks, and which of them make the columns of a graph."""
+"""The built-in blocks, the columns of a graph, and their meanings and causes."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Final
 
+from xlarank.data.errors import XlarankError, did_you_mean
 from xlarank.data.graph import Kind
 from xlarank.features import listwise
-from xlarank.features.block import Block, Scope
+from xlarank.features.block import Block, Cause, Scope
 from xlarank.features.layout import change, copies, padding, relayout_quantities
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, tpu_time
@@ -74,22 +76,40 @@ def columns_in(blocks: Iterable[Block], scope: Scope) -> list[str]:
     return [name for block in blocks if block.scope == scope for name in block.columns]
 
 
-def graph_columns(kind: Kind) -> list[str]:
-    """Return the columns that are constant within a graph."""
-    return columns_in(blocks_of(kind), "graph")
-
-
-def config_columns(kind: Kind) -> list[str]:
-    """Return the columns of configurations."""
-    return columns_in(blocks_of(kind), "configuration")
-
-
 def all_columns(kind: Kind) -> list[str]:
     """Return the columns of the rows of a kind of graphs, in order."""
-    return graph_columns(kind) + config_columns(kind)
+    return [name for block in blocks_of(kind) for name in block.columns]
 
 
 def columns_version(kind: Kind) -> str:
     """Return `COLUMNS_VERSION` and a checksum of the names of columns."""
     names = ",".join(all_columns(kind))
     return f"{COLUMNS_VERSION}-{zlib.crc32(names.encode()):08x}"
+
+
+def meaning_of(column: str) -> str:
+    """Return the meaning of a column; empty for a column that no block declares."""
+    return COLUMNS[column].meaning if column in COLUMNS else ""
+
+
+def cause_of(column: str) -> Cause:
+    """Return the cause behind a column; ranks and standard scores have their source's cause.
+
+    >>> cause_of("padding__output_waste__mean").value
+    'padding to hardware tiles'
+    >>> cause_of("rank__change_nodes_set__share").value
+    'fusion barriers'
+    """
+    source = listwise.RANK_SOURCES.get(column, column)
+    return COLUMNS[source].cause if source in COLUMNS else Cause.PROGRAM
+
+
+def blocks_by_column(pattern: str) -> dict[str, Block]:
+    """Return the columns that match a pattern, with their blocks; raise `XlarankError` for none."""
+    columns = {name: block for block in BLOCKS for name in block.columns}
+    if matching := {name: columns[name] for name in columns if fnmatchcase(name, pattern)}:
+        return matching
+    hint = did_you_mean(pattern, columns, cutoff=0.5)
+    hint = hint or "ask for several with a pattern such as 'padding__*'"
+    expected = f"one of {len(columns)} columns"
+    raise XlarankError(f"{pattern!r} is not a column", expected=expected, do=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -56,27 +56,18 @@ class Source:
 
     Attributes:
         end: CRC-32 of the last `_END` bytes, where a zip archive lists the CRC-32 of each array.
-        mtime_ns: ignored in comparisons, because copies have other times.
     """
 
     size: int
     end: int
-    mtime_ns: int = field(compare=False)
 
     @classmethod
     def of(cls, path: Path) -> Source:
         """Return the identity of a file; raises `OSError`."""
         with open(path, "rb", opener=regular_only) as stream:
-            stat = os.fstat(stream.fileno())
-            stream.seek(max(0, stat.st_size - _END))
-            return cls(stat.st_size, zlib.crc32(stream.read()), stat.st_mtime_ns)
-
-    def is_of(self, path: Path) -> bool:
-        """Return whether the file is unchanged; reads it only if its time has changed."""
-        stat = path.stat()
-        if (stat.st_size, stat.st_mtime_ns) == (self.size, self.mtime_ns):
-            return True
-        return stat.st_size == self.size and Source.of(path) == self
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _END))
+            return cls(size, zlib.crc32(stream.read()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -206,8 +197,7 @@ def rows_table(
 
     sizes = [len(graph) for graph in graphs]
     names = [graph.name for graph in graphs]
-    with_starts = zip(graphs, row_starts(graphs), strict=True)
-    group = np.concatenate([graph.group + start for graph, start in with_starts])
+    group = rows_of_configurations(graphs)
     cost, ids, runtime = (
         np.concatenate([getattr(g, name) for g in graphs]) for name in ("cost", "ids", "runtime")
     )
@@ -247,9 +237,11 @@ def is_rankable(row_cost: NDArray[np.float64]) -> bool:
     return bool((measured != measured[:1]).any()) if len(measured) else len(row_cost) > 1
 
 
-def row_starts(graphs: Sequence[GraphRows]) -> list[int]:
-    """Return the number of rows before each graph."""
-    return [0, *accumulate(map(len, graphs[:-1]))]
+def rows_of_configurations(graphs: Sequence[GraphRows]) -> NDArray[np.int64]:
+    """Return the row of each configuration of all graphs."""
+    starts = accumulate(map(len, graphs[:-1]), initial=0)
+    pairs = zip(graphs, starts, strict=True)
+    return np.concatenate([graph.group + start for graph, start in pairs])
 
 
 def graph_generator(seed: int, name: str) -> np.random.Generator:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +25,21 @@ import polars as pl
 from xlarank.data.collection import SPLITS, Collection, find_data_root
 from xlarank.data.errors import DataRootError, FeatureStoreError, reasons
 from xlarank.data.files import atomic_write, from_json, read_bytes, read_text, write_json
-from xlarank.data.workspace import DEFAULT_ROOT, Workspace
+from xlarank.data.workspace import Workspace
 from xlarank.features.catalogue import columns_version
-from xlarank.features.rows import KEYS, GraphRows, Recipe, Source, row_starts, rows_table
+from xlarank.features.rows import (
+    KEYS,
+    GraphRows,
+    Recipe,
+    Source,
+    rows_of_configurations,
+    rows_table,
+)
 
 #: List columns, with an entry for each of the identical configurations -> array of `GraphRows`.
 _LISTS: Final = {"configurations": "ids", "runtimes_ns": "runtime", "normalizers_ns": "normalizer"}
 MANIFEST: Final = "manifest.json"
+_BUILD_AGAIN: Final = "run build-features again"
 #: Placeholder of a checksum, and the JSON before it in a file.
 _BLANK = b"0" * 8
 _MARK = b'"seal": "'
@@ -40,7 +48,6 @@ _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
     *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
 )
-_MISMATCH: Final = f"its settings or its source differ from {MANIFEST}"
 
 
 @dataclass(frozen=True)
@@ -74,15 +81,10 @@ class Manifest:
 
     recipe: Recipe
     data_root: str
-    graph_columns: list[str]
-    config_columns: list[str]
+    columns: list[str]
     graphs: dict[str, StoredGraph] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     files: dict[str, Source] = field(default_factory=dict)
-
-    @property
-    def columns(self) -> list[str]:
-        return self.graph_columns + self.config_columns
 
 
 def _checksum(content: bytes | bytearray) -> tuple[slice, bytes]:
@@ -94,10 +96,13 @@ def _checksum(content: bytes | bytearray) -> tuple[slice, bytes]:
     return place, f"{checksum:08x}".encode()
 
 
-def _read_verified(path: Path, recipe: Recipe) -> tuple[io.BytesIO, int, dict[str, StoredGraph]]:
+def _read_verified(
+    path: Path, recipe: Recipe, expected: Mapping[str, StoredGraph] | None = None
+) -> tuple[io.BytesIO, int, dict[str, StoredGraph]]:
     """Return the content of a file, its number of graph columns and its graphs.
 
-    Raises `ValueError` if the file has changed since it was written, or has another recipe.
+    Raises `ValueError` if the file has changed since it was written, has another recipe, or other
+    graphs than ``expected``.
     """
     content = read_bytes(path)
     place, checksum = _checksum(content)
@@ -105,10 +110,10 @@ def _read_verified(path: Path, recipe: Recipe) -> tuple[io.BytesIO, int, dict[st
         raise ValueError("its content has changed since it was written")
     file = io.BytesIO(content)
     metadata = json.loads(pl.read_parquet_metadata(file)["xlarank"])
-    if from_json(Recipe, metadata["recipe"]) != recipe:
-        raise ValueError(_MISMATCH)
     entries = metadata["graphs"].items()
     graphs = {name: from_json(StoredGraph, entry, name) for name, entry in entries}
+    if from_json(Recipe, metadata["recipe"]) != recipe or expected not in (None, graphs):
+        raise ValueError(f"its settings or its source differ from {MANIFEST}")
     return file, metadata["graph_columns"], graphs
 
 
@@ -119,8 +124,7 @@ def _reading(path: Path, expected: str = "stored features") -> Iterator[None]:
         yield
     except _BROKEN as error:
         got = f"{path} cannot be read ({error})"
-        do = "run build-features again"
-        raise FeatureStoreError(got, expected=expected, do=do) from error
+        raise FeatureStoreError(got, expected=expected, do=_BUILD_AGAIN) from error
 
 
 def write_rows(
@@ -132,8 +136,7 @@ def write_rows(
 ) -> None:
     """Write the rows of graphs with equal columns; ``split`` names collection and split."""
     table = rows_table(graphs, *split)
-    with_starts = zip(graphs, row_starts(graphs), strict=True)
-    arrays = {"row": np.concatenate([graph.group + start for graph, start in with_starts])}
+    arrays = {"row": rows_of_configurations(graphs)}
     for name, array in _LISTS.items():
         arrays[name] = np.concatenate([getattr(graph, array) for graph in graphs])
     by_row = pl.DataFrame(arrays).sort("row", maintain_order=True)
@@ -152,10 +155,12 @@ def write_rows(
         partial.write_bytes(content)
 
 
-def read_rows(path: Path, recipe: Recipe) -> dict[str, tuple[GraphRows, Source]]:
-    """Return graph and source by name; raise `FeatureStoreError` for a bad file or recipe."""
+def read_rows(
+    path: Path, recipe: Recipe, expected: Mapping[str, StoredGraph] | None = None
+) -> list[GraphRows]:
+    """Return the graphs of a file; raises `FeatureStoreError` if it is damaged or another one."""
     with _reading(path):
-        file, width, entries = _read_verified(path, recipe)
+        file, width, entries = _read_verified(path, recipe, expected)
         features = [*pl.read_parquet_schema(file)][len(KEYS) + len(_LISTS) :]
         table = pl.read_parquet(file, columns=[*_LISTS, *features[width:]])
         values = table.select(features[width:]).to_numpy(order="c")
@@ -164,7 +169,7 @@ def read_rows(path: Path, recipe: Recipe) -> dict[str, tuple[GraphRows, Source]]
         first_rows = starts[-2] + 1
         first = pl.read_parquet(file, columns=features[:width], n_rows=first_rows)
         constants = first[starts[:-1]].to_numpy()
-        graphs = {}
+        graphs = []
         for number, (name, entry) in enumerate(entries.items()):
             rows = slice(starts[number], starts[number + 1])
             lists = table[rows].select(*_LISTS).with_row_index("row").explode(*_LISTS)
@@ -173,8 +178,7 @@ def read_rows(path: Path, recipe: Recipe) -> dict[str, tuple[GraphRows, Source]]
                 column.to_numpy().astype(np.int64) for column in columns
             )
             arrays = constants[number], values[rows], group, ids, runtime, normalizer
-            graph = GraphRows(name, features, *arrays, kinds=tuple(entry.kinds))
-            graphs[name] = graph, entry.source
+            graphs.append(GraphRows(name, features, *arrays, kinds=tuple(entry.kinds)))
         return graphs
 
 
@@ -193,10 +197,19 @@ def write_manifest(
     """Write the manifest of a split, and remove row files that it does not list."""
     folder = workspace.features(collection, split)
     write_json(folder / MANIFEST, asdict(manifest))
-    parts = {graph.part for graph in manifest.graphs.values()}
-    listed = {workspace.rows(collection, split, part) for part in parts}
-    for path in {*folder.glob("[!.]*.parquet")} - listed:
+    listed = _row_files(workspace, collection, split, manifest)
+    for path in {*folder.glob("[!.]*.parquet")} - listed.keys():
         path.unlink(missing_ok=True)
+
+
+def _row_files(
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest
+) -> dict[Path, dict[str, StoredGraph]]:
+    """Return the graphs of each file of rows."""
+    files: dict[Path, dict[str, StoredGraph]] = {}
+    for name, graph in manifest.graphs.items():
+        files.setdefault(workspace.rows(collection, split, graph.part), {})[name] = graph
+    return files
 
 
 def scan_rows(
@@ -207,19 +220,12 @@ def scan_rows(
     Raises `FeatureStoreError` for missing and damaged files, for files of another build than the
     manifest's, and for graph files that have changed since.
     """
-    require_unchanged(workspace, collection, split, manifest)
-    members: dict[int, dict[str, Source]] = {}
-    for name, graph in manifest.graphs.items():
-        members.setdefault(graph.part, {})[name] = graph.source
-    files = list[Any]()
-    for part, sources in sorted(members.items()):
-        path = workspace.rows(collection, split, part)
+    require_unchanged(collection, split, manifest)
+    contents = list[Any]()
+    for path, graphs in _row_files(workspace, collection, split, manifest).items():
         with _reading(path):
-            file, _, entries = _read_verified(path, manifest.recipe)
-            if {name: entry.source for name, entry in entries.items()} != sources:
-                raise ValueError(_MISMATCH)
-            files.append(file)
-    return pl.scan_parquet(files, glob=False)
+            contents.append(_read_verified(path, manifest.recipe, graphs)[0])
+    return pl.scan_parquet(contents, glob=False)
 
 
 def read_manifest(workspace: Workspace, collection: Collection, split: str) -> Manifest | None:
@@ -271,8 +277,7 @@ def changed_files(collection: Collection, split: str, manifest: Manifest) -> dic
     for name, path in paths.items():
         source = manifest.files.get(name)
         try:
-            if source is None or not source.is_of(path):
-                Source.of(path)
+            if Source.of(path) != source:
                 changes[name] = "changed" if source else "added"
         except OSError:
             if name not in manifest.broken:
@@ -280,21 +285,13 @@ def changed_files(collection: Collection, split: str, manifest: Manifest) -> dic
     return dict(sorted(changes.items()))
 
 
-def require_unchanged(
-    workspace: Workspace, collection: Collection, split: str, manifest: Manifest
-) -> None:
+def require_unchanged(collection: Collection, split: str, manifest: Manifest) -> None:
     """Raise `FeatureStoreError` if `changed_files` has an entry."""
     if changes := changed_files(collection, split, manifest):
         listed = "; ".join(reasons(changes))
         got = f"the {split} rows of {collection} are older than their files ({listed})"
         expected = f"rows of the files in {manifest.data_root}"
-        do = _build_again(workspace, manifest)
-        raise FeatureStoreError(got, expected=expected, do=do)
-
-
-def _build_again(workspace: Workspace, manifest: Manifest) -> str:
-    do = f"run build-features `data_root={manifest.data_root}`"
-    return do if workspace.root == DEFAULT_ROOT else f"{do} `workspace={workspace.root}`"
+        raise FeatureStoreError(got, expected=expected, do=_BUILD_AGAIN)
 
 
 def each_graph(
@@ -302,9 +299,7 @@ def each_graph(
 ) -> Iterator[GraphRows]:
     """Yield the graphs of a split in the order of its manifest (read unless passed), if any.
 
-    Raises `FeatureStoreError` for rows that differ from the manifest (written by another
-    `build-features`), for rows of another version of the columns and for graph files that have
-    changed since.
+    Raises `FeatureStoreError` as `scan_rows`, and for rows of another version of the columns.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
@@ -312,15 +307,7 @@ def each_graph(
     version = columns_version(collection.kind)
     if manifest.recipe.columns_version != version:
         got = f"the {split} rows of {collection} have another version of the columns"
-        do = _build_again(workspace, manifest)
-        raise FeatureStoreError(got, expected=f"version {version}", do=do)
-    require_unchanged(workspace, collection, split, manifest)
-    for part, members in groupby(manifest.graphs.items(), key=lambda entry: entry[1].part):
-        path = workspace.rows(collection, split, part)
-        stored = read_rows(path, manifest.recipe)
-        for name, graph in members:
-            rows, source = stored.pop(name, (None, None))
-            with _reading(path):
-                if rows is None or source != graph.source:
-                    raise ValueError(_MISMATCH)
-            yield rows
+        raise FeatureStoreError(got, expected=f"version {version}", do=_BUILD_AGAIN)
+    require_unchanged(collection, split, manifest)
+    for path, graphs in _row_files(workspace, collection, split, manifest).items():
+        yield from read_rows(path, manifest.recipe, graphs)

@@ -30,7 +30,7 @@ from xlarank.data.collection import (
 from xlarank.data.errors import MAX_THREADS, WorkspaceError, XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
-from xlarank.features.catalogue import config_columns, graph_columns
+from xlarank.features.catalogue import all_columns
 from xlarank.features.rows import Recipe, Source
 from xlarank.features.store import Manifest, StoredGraph, stored_collections, write_manifest
 from xlarank.models.params import Interval
@@ -286,8 +286,7 @@ def _write_manifests(
         manifest = Manifest(
             jobs[0].recipe,
             str(data_root.path.resolve()),
-            graph_columns(collection.kind),
-            config_columns(collection.kind),
+            all_columns(collection.kind),
             stored,
             broken,
             sources,

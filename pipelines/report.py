@@ -17,7 +17,7 @@ from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace, WorkspaceLike
-from xlarank.features.meanings import meaning_of
+from xlarank.features.catalogue import meaning_of
 from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.arrays import Floats
 from xlarank.models.model import Model

@@ -13,7 +13,7 @@ from xlarank.features.layout.layout_mapping import Layout
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import copy_amounts, node_amounts
 from xlarank.features.layout.relayouts import Relayouts
-from xlarank.features.meanings import order_text
+from xlarank.features.program.tensors import order_text
 
 
 @dataclass(frozen=True)

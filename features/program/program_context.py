@@ -97,6 +97,12 @@ class ProgramContext:
         """Return the dimension in a role such as ``input_batch``, ``(nodes,)``, of convolutions."""
         return self.column(f"convolution_dim_numbers_{role}_dim").astype(np.int64)
 
+    def describe(self, node: int) -> tuple[str, str]:
+        """Return opcode and output shape of a node, such as ``dot`` and ``f32[8,32]``."""
+        element = [*ELEMENT_BYTES][self.element_type[node]]
+        sizes = ",".join(map(str, self.dims[node, : self.rank[node]]))
+        return OPCODES[int(self.graph.opcode[node])], f"{element}[{sizes}]"
+
     @cached_property
     def default_layout(self) -> Ints:
         """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.

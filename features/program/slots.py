@@ -64,9 +64,7 @@ def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None
 def _fit(
     context: ProgramContext, node: Ints, input_: Ints, kernel: Ints, min_ranks: Ints
 ) -> Floats:
-    """Return how well pairs of operands fit as input and kernel, ``(nodes,)``; ``min_ranks`` are
-    from layouts.
-    """
+    """Return how well operands fit as input and kernel; ``min_ranks`` are from layouts."""
     at = np.arange(len(node))
     kind = context.opcode_class[node]
     dims = context.dims[node]

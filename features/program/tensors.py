@@ -6,12 +6,13 @@ the end.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.schema import MAX_RANK
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -145,3 +146,20 @@ def permutation_distance(left: Ints, right: Ints) -> Floats:
 def log2p(values: NDArray[Any]) -> Floats:
     """Return log2(1 + x)."""
     return np.asarray(np.log2(1.0 + values.astype(np.float64)))
+
+
+def layout_text(row: NDArray[np.integer]) -> str:
+    """Return the layouts that a row of ``node_config_feat`` ``(18,)`` sets, minor-to-major.
+
+    >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
+    'output {1,0}'
+    """
+    orders = map(order_text, row.reshape(len(LAYOUT_SLOTS), MAX_RANK))
+    slots = zip(LAYOUT_SLOTS, orders, strict=True)
+    return ", ".join(f"{slot} {order}" for slot, order in slots if order) or "default"
+
+
+def order_text(layout: Iterable[int]) -> str:
+    """Return a layout as text such as ``{1,0}``, empty if no dimension is set."""
+    dimensions = ",".join(str(int(dimension)) for dimension in layout if dimension >= 0)
+    return f"{{{dimensions}}}" if dimensions else ""

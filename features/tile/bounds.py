@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
-from xlarank.features.block import Cause, Column, block, tile_block
+from xlarank.features.block import Cause, Column, tile_block
 from xlarank.features.program.program_context import OPCODE_CLASSES
 from xlarank.features.program.tensors import LANES, SUBLANES, Floats, Ints, log2p
 from xlarank.features.tile.tile_context import TileContext, run_length
@@ -203,8 +203,7 @@ def tile_traffic(context: TileContext) -> Floats:
     return np.stack([*columns_, *map(log2p, logs)], axis=1)
 
 
-@block(
-    kinds=("tile",),
+@tile_block(
     scope="graph",
     columns={
         **{f"kernel__is_{name}__flag": f"1 if the main node is {name}" for name in OPCODE_CLASSES},

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError, WorkspaceError
-from xlarank.data.files import atomic_write, read_text, regular_no_link, write_json
+from xlarank.data.files import atomic_write, read_text, regular_only, write_json
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
@@ -231,7 +231,7 @@ class Journal(AbstractContextManager["Journal", None]):
                     self.rounds.append(line["round"])
                 else:
                     self.outcomes[line["configuration"]] = Outcome(**line["outcome"])
-            self._stream = open(path, "a", encoding="utf-8", opener=regular_no_link)
+            self._stream = open(path, "a", encoding="utf-8", opener=regular_only)
             self._stream.truncate(len(complete.encode()))
             if not complete:
                 self._append(settings)

@@ -16,11 +16,12 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, GraphLike, LayoutGraph
 from xlarank.data.structure import tensor_ranks
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
+from xlarank.features.catalogue import cause_of
 from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
-from xlarank.features.meanings import cause_of, describe_node, layout_text
 from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.tensors import layout_text
 from xlarank.models.contributions import largest_first, sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
@@ -211,7 +212,7 @@ def _parts_by_node(
     nodes = []
     for node, change in largest_first(changes).items():
         if change:
-            opcode, shape = describe_node(context, node)
+            opcode, shape = context.describe(node)
             record = {"node": node, "opcode": opcode, "shape": shape}
             record |= {"layouts": after.get(node, ""), "layouts_against": before.get(node, "")}
             nodes.append(record | {"nanoseconds": change})

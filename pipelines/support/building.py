@@ -160,8 +160,7 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
 def build_remotely(job: PartJob) -> PartJob:
     """Build a part without access to its workspace, and return it with the content of its file.
 
-    The job holds the client's `Source` of each file, because copies may have other dates. Raises
-    `XlarankError` if the worker has another version of the columns.
+    Raises `XlarankError` if the worker has another version of the columns.
     """
     worker = f"the worker on {socket.gethostname()}"
     version = columns_version(job.collection.kind)

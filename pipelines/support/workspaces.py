@@ -20,7 +20,7 @@ from typing import IO, Final
 
 from xlarank.data.collection import SPLITS, Collection, DataRoot, GraphFile, Names, choose, listed
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, WorkspaceError
-from xlarank.data.files import regular_no_link
+from xlarank.data.files import regular_only
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, read_manifests, stored_collections
 from xlarank.pipelines.support.progress import steps_of
@@ -99,7 +99,7 @@ def workspace_lock(workspace: Workspace) -> Iterator[None]:
     path = workspace.root / LOCK
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(open(path, "ab", opener=regular_no_link))
+            file = stack.enter_context(open(path, "ab", opener=regular_only))
             _wait_for_lock(file, path)
         except OSError as error:
             got = f"{path} cannot be locked ({error.strerror})"

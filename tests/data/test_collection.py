@@ -10,12 +10,10 @@ from unittest import mock
 
 import pytest
 
-from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data import collection as tree
 from xlarank.data.collection import ENVIRONMENT, SAMPLE, Collection, GraphFile, find_data_root
-from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
+from xlarank.data.errors import CollectionError, DataRootError
 from xlarank.data.families import program_family
-from xlarank.data.graph import config_count
 
 
 def plant(npz: Path, names: Iterable[str]) -> Path:
@@ -113,14 +111,6 @@ def test_all_or_the_named_collections_are_chosen_and_unknown_ones_refused_with_a
         tree.choose(["tile:cpu"], [])
     with pytest.raises(CollectionError, match="'holdout' is not a split; expected train, valid"):
         tree.choose_splits(["train", "holdout"])
-
-
-def test_configurations_are_counted_from_headers(graph_file):
-    tile = graph_file(tile_arrays(), "b")
-    assert config_count(graph_file(layout_arrays(), "a"), "layout") == 6
-    assert config_count(tile, "tile") == 5
-    with pytest.raises(GraphFileError, match=r"^b\.npz: array node_config_ids is missing"):
-        config_count(tile, "layout")
 
 
 @pytest.fixture

@@ -38,14 +38,6 @@ def assert_equal_tables(table: ConfigTable, expected: ConfigTable) -> None:
         assert getattr(table, name).dtype == getattr(expected, name).dtype, name
 
 
-def test_the_smallest_and_the_largest_rows():
-    """A row of 5 has the largest key, 7**18 - 1; others differ in the first or last digit."""
-    full = np.full((4, 1, WIDTH), 5, np.int8)
-    full[1], full[2, 0, 0], full[3, 0, 17] = -1, 4, 4
-    table = build(full)
-    assert np.array_equal(table.rows[table.codes], full) and len(table.rows) == 4
-
-
 @given(full=full_arrays(), data=st.data())
 def test_the_table_encodes_the_full_array(full, data):
     table = build(full)

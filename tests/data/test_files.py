@@ -1,13 +1,11 @@
-"""Atomic writes, paths within the workspace; values of the right types."""
+"""Atomic writes, and paths within the workspace."""
 
 import errno
 import json
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,10 +13,8 @@ from hypothesis import strategies as st
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import WorkspaceError
-from xlarank.data.files import atomic_write, from_json, regular_no_link, write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.data.workspace import Workspace
-
-POSIX = pytest.mark.skipif(os.name != "posix", reason="modes, devices and pipes are those of posix")
 
 
 def refuse(path: Path, words: str) -> None:
@@ -67,7 +63,6 @@ def test_an_error_leaves_files_unchanged(tmp_path):
         refuse(path / name, r"cannot write .*`workspace` \(or `out`\)")
 
 
-@POSIX
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
 def test_special_and_read_only_files_are_refused_even_to_root(tmp_path, make):
     """And stay, as does a file that becomes read-only during the work."""
@@ -78,8 +73,6 @@ def test_special_and_read_only_files_are_refused_even_to_root(tmp_path, make):
     before = stat.S_IFMT(special.lstat().st_mode)
     for name in ("special", "link"):
         refuse(tmp_path / name, f"cannot write .*{name} .*a folder, a device or a pipe")
-        with pytest.raises(OSError):
-            os.close(regular_no_link(str(tmp_path / name), os.O_RDONLY))
     path.write_text("kept")
     with pytest.raises(WorkspaceError, match="read-only"), atomic_write(path) as partial:
         partial.write_text("new")
@@ -104,8 +97,6 @@ def test_a_link_is_written_through(tmp_path, old):
         assert partial.parent == real.parent, "beside the file itself"
         partial.write_text("new")
     assert link.is_symlink() and real.read_text() == "new"
-    with pytest.raises(OSError), open(link, "rb", opener=regular_no_link):
-        pytest.fail("the link was followed")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "near.json", "real.json"]
 
 
@@ -157,45 +148,3 @@ def test_a_missing_workspace_is_created_and_an_unwritable_one_refused(tmp_path, 
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root nothing is read-only
     with pytest.raises(WorkspaceError, match="permission denied"):
         Workspace(tmp_path).require_writable()
-
-
-Inner = make_dataclass("Inner", [("size", int)])
-
-
-@dataclass
-class Outer:
-    name: str
-    share: float
-    inner: Inner
-    names: dict[str, list[str]]
-    params: dict[str, Any] = field(default_factory=dict)
-    note: str | None = None
-    done: bool = False
-
-
-WHOLE = Outer("a", 0.5, Inner(3), {"train": ["x"]}, {"anything": [1, None]}, "n", True)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"name": 3}, "name is '3', not str"),
-        ({"share": "0.5"}, "share is"),
-        ({"share": float("nan")}, "share is"),
-        ({"inner": [3]}, "inner is no JSON object"),
-        ({"inner": {}}, "missing .* argument: 'size'"),
-        ({"inner": {"size": True}}, "size is"),
-        ({"names": []}, "names is"),
-        ({"names": {"train": [1]}}, "an entry of names.train is '1'"),
-        ({"note": 1}, "note is"),
-        ({"more": 1}, "unexpected keyword argument 'more'"),
-        (None, "it is no JSON object"),
-        ([{}], "it is no JSON object"),
-    ],
-)
-def test_values_of_wrong_types_are_refused_by_name(change: Any, message: str) -> None:
-    assert from_json(Outer, asdict(WHOLE)) == WHOLE
-    short = {"name": "a", "share": 1, "inner": {"size": 3}, "names": {}}
-    assert from_json(Outer, short) == Outer("a", 1.0, Inner(3), {})
-    with pytest.raises(TypeError, match=message):
-        from_json(Outer, {**asdict(WHOLE), **change} if isinstance(change, dict) else change)

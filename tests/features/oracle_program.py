@@ -1,8 +1,4 @@
-"""Columns of a program, written from their meanings: plain loops over nodes, edges and dimensions,
-and networkx.
-
-No code under test is used.
-"""
+"""Columns of a program, from their meanings: plain loops and networkx, no code under test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

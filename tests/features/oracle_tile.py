@@ -1,5 +1,4 @@
-"""All tile columns but the TPU's time, written from their meanings: one configuration, one
-dimension at a time.
+"""All tile columns but the TPU's time, from their meanings: one configuration at a time.
 
 The heuristics that find the main node and the tensor walked over follow their description in
 `tile_context`.

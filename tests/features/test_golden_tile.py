@@ -1,5 +1,4 @@
-"""Tile columns, main nodes and loops worked out by hand, in both conventions of what a bound
-counts.
+"""Tile columns, main nodes and loops worked out by hand, for both units of bounds.
 
 Elements: a matrix product [96,64] x [64,256] -> [96,256] in f32, K = 64.
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from pkgutil import walk_packages
 from string import ascii_lowercase, digits
 from typing import get_args
@@ -23,27 +22,17 @@ from xlarank.features.block import Block, Cause, tile_block
 from xlarank.features.catalogue import (
     all_columns,
     blocks_of,
+    cause_of,
+    columns_in,
     columns_version,
-    config_columns,
-    graph_columns,
+    meaning_of,
 )
-from xlarank.features.meanings import cause_of, meaning_of
 from xlarank.features.rows import Recipe, sample_rows
-from xlarank.models.training_data import (
-    CPU,
-    DATASET,
-    GPU,
-    TARGETS,
-    TPU,
-    UNKNOWN,
-    foreign_columns,
-    target_of,
-)
+from xlarank.models.training_data import CPU, DATASET, GPU, TARGETS, TPU, UNKNOWN, target_of
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 GRAPHS = {"layout": graph_of(layout_arrays()), "tile": graph_of(tile_arrays())}
 BLOCKS = {"layout": blocks_of("layout"), "tile": blocks_of("tile")}
-ROOT = Path(catalogue.__file__).parents[1]
 
 
 def names(blocks):
@@ -97,8 +86,8 @@ def test_names_and_the_order_of_blocks(kind):
     stage = [(block.scope == "configuration") + block.listwise for block in blocks]
     assert stage == sorted(stage) and {*stage} == {0, 1, 2}, "graph columns first"
     rows = assemble(GRAPHS[kind])
-    assert graph_columns(kind) == rows.graph_columns
-    assert config_columns(kind) == rows.config_columns
+    assert columns_in(blocks, "graph") == rows.graph_columns
+    assert columns_in(blocks, "configuration") == rows.config_columns
     assert rows.columns == all_columns(kind) == everything
     assert rows.matrix().shape[1] == len(everything)
 
@@ -157,9 +146,3 @@ def test_collections_have_a_target_and_targets_share_no_columns():
     for name, target in TARGETS.items():
         assert target.name == name and {*target.estimate.get("tile", ())} <= target.columns
         assert {*target.estimate["layout"]} <= {*names(BLOCKS["layout"])}
-    assert foreign_columns(CPU) == TPU.columns == foreign_columns(CPU)
-    assert foreign_columns(TPU) == CPU.columns == foreign_columns(DATASET)
-    assert foreign_columns(GPU) == CPU.columns | TPU.columns
-    assert "inner__cycles__log" in foreign_columns(TPU)
-    assert "traffic__vmem__ratio" in foreign_columns(CPU)
-    assert foreign_columns(UNKNOWN) == frozenset()

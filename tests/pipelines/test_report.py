@@ -14,8 +14,7 @@ from tests.pipelines.trees import LAYOUT, LAYOUTS, TILE, TREE, graph_path, layou
 from xlarank.data.collection import SAMPLE
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.catalogue import BLOCKS
-from xlarank.features.meanings import blocks_by_column
+from xlarank.features.catalogue import BLOCKS, blocks_by_column
 from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info

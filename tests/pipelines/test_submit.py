@@ -216,7 +216,7 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path):
     write_submission(out, {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]})
     assert out.read_bytes() == GOOD.encode()
     assert not problem_of(out, CONFIGS)
-    for blank in (GOOD + "\n", GOOD.replace("\n", "\n\r\n \t\n"), "\n" + GOOD):
+    for blank in (GOOD + "\n", GOOD.replace("\n", "\n\r\n\n"), "\n" + GOOD):
         marked.write_text(blank)
         assert not problem_of(marked, CONFIGS)
     header, *lines = GOOD.splitlines()

@@ -158,8 +158,7 @@ def explain_feature(
     name: Annotated[str, Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
 ) -> None:
     """Describe a feature column: meaning, unit, formula and source; '*' lists the blocks."""
-    from xlarank.features.catalogue import BLOCKS
-    from xlarank.features.meanings import blocks_by_column
+    from xlarank.features.catalogue import BLOCKS, blocks_by_column
 
     if name == "*":
         show_rows(

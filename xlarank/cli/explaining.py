@@ -26,7 +26,7 @@ def _microseconds(nanoseconds: float, sign: str = "") -> str:
 
 def _show_difference(result: Explanation) -> None:
     """Print which configuration is ahead, by how much, the causes and the columns."""
-    from xlarank.features.meanings import meaning_of
+    from xlarank.features.catalogue import meaning_of
 
     first, second = result.ranks
     relation = "level with"
