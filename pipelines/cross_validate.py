@@ -20,7 +20,7 @@ from xlarank.models.training_data import FitSettings
 from xlarank.models.tuned import params_for
 from xlarank.models.validation.folds import FoldPlan
 from xlarank.pipelines.ranking.model_choice import best_of
-from xlarank.pipelines.support.baselines import Rankings, column
+from xlarank.pipelines.support.baselines import Rankings, mean_of
 from xlarank.pipelines.support.evaluation import Evaluation, add_untrained, first_of, out_of_fold
 from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import labelled_collections, leaving_out
@@ -95,7 +95,7 @@ def cross_validate(
 
         def mean_score(ranker: str) -> float:
             boards = evaluation.rankings.values()
-            return float(np.mean([column(board[ranker]).mean() for board in boards]))
+            return float(np.mean([mean_of(board[ranker]) for board in boards]))
 
         evaluation.several = sorted(rankers, key=mean_score, reverse=True)
     return evaluation

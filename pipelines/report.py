@@ -29,17 +29,15 @@ from xlarank.pipelines.support.baselines import Rankings
 from xlarank.pipelines.support.evaluation import (
     add_metrics,
     compared,
+    comparison_cells,
     first_of,
     graphs_to_score,
-    out_of_fold,
-)
-from xlarank.pipelines.support.progress import steps_of
-from xlarank.pipelines.support.verdicts import (
-    comparison_cells,
     mean_over_collections,
+    out_of_fold,
     score_name,
     with_interval,
 )
+from xlarank.pipelines.support.progress import steps_of
 from xlarank.pipelines.support.workspaces import chosen_collections
 
 #: A table row: cell by column heading.

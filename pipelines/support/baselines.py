@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.data.config_table import group_minimum
 from xlarank.features.rows import GraphRows
-from xlarank.models.arrays import Floats, Indices
+from xlarank.models.arrays import Indices
 from xlarank.models.model import RULE, Model
 from xlarank.models.stored import ESTIMATED_TIME, SHIPPED_TREES, formula, rules_of, shipped_trees
 from xlarank.models.training_data import DATASET, TPU, target_of
@@ -25,9 +25,9 @@ Metrics = dict[str, dict[str, float]]
 Rankings = dict[str, Metrics]
 
 
-def column(metrics: Mapping[str, Mapping[str, float]], metric: str = "score") -> Floats:
-    """Return the values of a metric, ``(graphs,)``."""
-    return np.array([values[metric] for values in metrics.values()])
+def mean_of(metrics: Metrics, metric: str = "score") -> float:
+    """Return the mean of a metric over graphs."""
+    return float(np.mean([values[metric] for values in metrics.values()]))
 
 
 def is_untrained(name: str) -> bool:

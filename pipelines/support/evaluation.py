@@ -1,10 +1,12 @@
-"""Metrics of evaluated rankings: by graph, in summary and in comparison."""
+"""Metrics of evaluated rankings: by graph, in summary, in comparison and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, counted
@@ -25,13 +27,18 @@ from xlarank.models.validation.metrics import (
     summarise,
     summary,
 )
-from xlarank.pipelines.support.baselines import Rankings, baselines, column, is_untrained
+from xlarank.pipelines.support.baselines import Metrics, Rankings, baselines, is_untrained, mean_of
 from xlarank.pipelines.support.tables import Table
-from xlarank.pipelines.support.verdicts import mean_over_collections
 from xlarank.pipelines.training.training_sets import training_rows
 
 if TYPE_CHECKING:  # imported when a table is requested
     import polars as pl
+
+#: Collections that the score of the competition averages.
+_KAGGLE: Final = (
+    *("layout:xla:random", "layout:xla:default", "layout:nlp:random", "layout:nlp:default"),
+    "tile:xla",
+)
 
 
 @dataclass(repr=False)
@@ -106,7 +113,7 @@ def reported(collection: str, rankings: Rankings) -> dict[str, dict[str, Any]]:
         means = report[metric]["baselines"] = {}
         for ranker, scored in rankings.items():
             if is_untrained(ranker):
-                means[ranker.removeprefix(RULE)] = float(column(scored, metric).mean())
+                means[ranker.removeprefix(RULE)] = mean_of(scored, metric)
     if collection.startswith("layout:"):
         report["tau"]["ceiling"] = ceilings_of(metrics) or None
     return report
@@ -142,18 +149,14 @@ def out_of_fold(workspace: Workspace, collection: Collection, card: ModelCard) -
 
     Graphs that were removed are left out; raises `CollectionError` if there is none.
     """
-    if not card.folds:
-        do = "evaluate on valid, or train on two program families or more"
-        raise CollectionError(f"{collection} was trained without folds", do=do)
     rankings: Rankings = {card.model: {}}
     for rows in training_rows(workspace, collection, card):
         if rows.name in card.folds:
             rankings[card.model][rows.name] = card.folds[rows.name]
             add_untrained(rankings, collection, rows)
     if not rankings[card.model]:
-        raise CollectionError(
-            f"{collection} has no graph with out-of-fold scores", do="train again"
-        )
+        do = "evaluate on valid, or train on two program families or more"
+        raise CollectionError(f"{collection} has no graph with scores out of fold", do=do)
     return rankings
 
 
@@ -253,3 +256,57 @@ def ceilings_of(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the largest tau that repeated measurements allow, for graphs that have them."""
     known = [name for name, values in metrics.items() if "tau_ceiling" in values]
     return {name: metrics[name]["tau_ceiling"] for name in known}
+
+
+def score_name(collection: str) -> str:
+    return "Kendall tau" if collection.startswith("layout:") else "1 - slowdown@5"
+
+
+def with_interval(scores: Mapping[str, Any]) -> str:
+    """Format a `summary` as its mean, with the 95 % interval for several graphs.
+
+    >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
+    '0.250 (0.200 to 0.300)'
+    """
+    text = f"{scores['mean']:.3f}"
+    if len(scores["graphs"]) > 1:
+        text += f" ({scores['low']:.3f} to {scores['high']:.3f})"
+    return text.replace("-0.000", "0.000")
+
+
+def mean_over_collections(metrics: Mapping[str, Metrics]) -> str:
+    """Describe the mean of the collections' mean scores, as Kaggle weights it; empty for one.
+
+    If the five collections of the competition are among them, others do not count.
+
+    >>> one, other = ({"a": {"score": score}} for score in (0.75, 0.25))
+    >>> mean_over_collections({"tile:cpu": one, "layout:cpu:random": other})
+    'mean over 2 collections, equally weighted: 0.500'
+    >>> mean_over_collections({"tile:cpu": one, **dict.fromkeys(_KAGGLE, other)})
+    "mean over Kaggle's five collections, equally weighted: 0.250"
+    """
+    is_complete = metrics.keys() >= {*_KAGGLE}
+    names = _KAGGLE if is_complete else tuple(metrics)
+    if len(names) < 2:
+        return ""
+    mean = np.mean([mean_of(metrics[name]) for name in names])
+    label = "Kaggle's five collections" if is_complete else f"{len(names)} collections"
+    return f"mean over {label}, equally weighted: {mean:.3f}"
+
+
+def comparison_cells(
+    rows: Sequence[Mapping[str, Any]], score: str = "score"
+) -> list[dict[str, str]]:
+    """Format the rows of `compared` by column heading."""
+    table = []
+    for row in rows:
+        gap = row["difference"]
+        lead = f"{gap['mean']:+.3f}" if gap else "-"
+        if gap and gap["graphs"] > 1:
+            lead += f" ({gap['low']:+.3f}, {gap['high']:+.3f})"
+        cells = {"ranker": row["ranker"], score: f"{row['score']['mean']:.3f}"}
+        cells["to the first (95 %)"] = lead
+        cells["slowdown@1"] = f"{row['slowdown@1']['mean']:.3f}"
+        cells["@5"] = f"{row['slowdown@5']['mean']:.3f}"
+        table.append(cells)
+    return table

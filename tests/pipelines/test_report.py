@@ -20,7 +20,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.ranking.score_difference import explain
 from xlarank.pipelines.report import copy_rows, report, section
-from xlarank.pipelines.support.verdicts import comparison_cells
+from xlarank.pipelines.support.evaluation import comparison_cells
 
 
 def read(page):

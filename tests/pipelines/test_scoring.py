@@ -280,7 +280,7 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree, built):
     trees.train_models(built, **options)  # one family of tiles, no two layouts of one family
     result = held_out(built)
     assert list(result.report) == [LAYOUT]
-    assert "tile:cpu was trained without folds" in result.left_out[TILE]
+    assert "tile:cpu has no graph with scores out of fold" in result.left_out[TILE]
     expected = "graphs of two or more program families"
     message = f"hold out by family of the 2 graphs of {TILE}; expected {expected}"
     with pytest.raises(CollectionError, match=message):

@@ -131,7 +131,7 @@ def train(
 
 def _show_trained(results: Sequence[TrainResult]) -> None:
     """Print what was trained, the comparisons out of fold, and what was not trained."""
-    from xlarank.pipelines.support.verdicts import with_interval
+    from xlarank.pipelines.support.evaluation import with_interval
 
     show_rows(
         {

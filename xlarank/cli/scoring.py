@@ -102,7 +102,7 @@ def show_evaluation(evaluation: Evaluation, graphs: bool, *, has_metrics: bool =
 
 def _speedup(metrics: dict[str, Any]) -> str:
     """Describe how fast the first configurations are, beside the compiler's default."""
-    from xlarank.pipelines.support.verdicts import with_interval
+    from xlarank.pipelines.support.evaluation import with_interval
 
     first = with_interval(metrics["speedup@1"])
     five = with_interval(metrics["speedup@5"])
@@ -144,7 +144,7 @@ def score_rows(report: dict[str, Any], graphs: bool) -> list[dict[str, str]]:
 
 def show_board(rows: Sequence[dict[str, Any]], collection: str) -> None:
     """Print rows of `xlarank.pipelines.support.evaluation.compared`, the best first."""
-    from xlarank.pipelines.support.verdicts import comparison_cells, score_name
+    from xlarank.pipelines.support.evaluation import comparison_cells, score_name
 
     show_rows(
         {("" if head == "ranker" else ">") + head: cell for head, cell in cells.items()}
