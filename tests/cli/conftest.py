@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -49,19 +50,14 @@ def environment(home):
     return os.environ | {"HOME": str(home), "OMP_NUM_THREADS": "1"}
 
 
-#: Restores the default of SIGINT, which background processes of a shell ignore.
-_RESTORE_SIGINT = (
-    "import os, signal as s, sys; s.signal(s.SIGINT, s.SIG_DFL); os.execv(sys.argv[1], "
-    "sys.argv[1:])"
-)
-
-
-def start(*words, cwd, prefix=()):
-    """Start ``[PREFIX] python run.py ...`` in a new process group, as a terminal does."""
-    command = [sys.executable, "-c", _RESTORE_SIGINT, sys.executable, str(ROOT / "run.py")]
+def start(*words, cwd):
+    """Start ``python run.py ...`` in a new process group, as a terminal does."""
+    command = [sys.executable, str(ROOT / "run.py"), *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     options = {"cwd": cwd, "env": environment(cwd), "start_new_session": True}
-    return subprocess.Popen([*prefix, *command, *map(str, words)], **pipes, **options)
+    # background processes of a shell ignore SIGINT
+    heeds_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, **pipes, **options, preexec_fn=heeds_ctrl_c)
 
 
 def ended(process, timeout=300):
