@@ -101,12 +101,8 @@ def tile_ranker(data_root: Path, rounds: int, seeds: int, threads: int) -> tuple
     model = fitted(graphs, FitSettings(rounds, 0, threads), seeds)
     card = ModelCard(
         collection="tile:tpu-estimate",
-        model=model.name,
-        params=dict(model.params),
         rounds=rounds,
-        tuned=False,
         recipe=Recipe.of(model.kind),
-        columns=model.columns,
         trained_on={"train": sorted({graph.name for graph in graphs})},
         folds=folds,
         target="tpu-v3",

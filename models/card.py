@@ -40,9 +40,12 @@ def blend_default(rows: GraphRows, scores: Floats) -> Floats:
     return np.asarray((mean_rank(scores) + is_other) / 2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelCard:
     """Description of a trained model, as written to ``model.json``.
+
+    `Model.save` sets ``model``, ``params``, ``columns``, ``versions``, ``seeds``, ``members`` and
+    ``rule``.
 
     Attributes:
         rounds: number of rounds.
@@ -63,14 +66,14 @@ class ModelCard:
     """
 
     collection: str
-    model: str
-    params: dict[str, Any]
-    rounds: int
-    tuned: bool
+    model: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
+    rounds: int = 0
+    tuned: bool = False
     recipe: Recipe
-    columns: list[str]
-    trained_on: dict[str, list[str]]
-    folds: dict[str, dict[str, float]]
+    columns: list[str] = field(default_factory=list)
+    trained_on: dict[str, list[str]] = field(default_factory=dict)
+    folds: dict[str, dict[str, float]] = field(default_factory=dict)
     folds_by: str = FAMILY
     others: dict[str, dict[str, float]] = field(default_factory=dict)
     target: str = ""

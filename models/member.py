@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from xlarank.features.catalogue import BLOCKS
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LightGBMBooster
-from xlarank.models.boosters.xgboost import XGBoostBooster
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.contributions import largest_first, sum_by_key
 from xlarank.models.params import Specs, complete_params
 from xlarank.models.training_data import (
     TARGETS,
@@ -37,7 +35,7 @@ CHOICES: Final = ("all", "no_graph", "no_listwise", "alone")
 PIECE: Final = 16_384
 _STATE: Final = "member.json"
 
-Booster = LightGBMBooster | XGBoostBooster
+Key = TypeVar("Key", int, str, tuple[int, ...])
 
 
 @dataclass(frozen=True)
@@ -202,6 +200,20 @@ class Member:
         params = complete_params(loss.name, loss.params, kind, state["params"])
         unfitted = cls(loss, params, kind, state["weight"], state["seed"])
         return replace(unfitted, columns=columns, used=used, booster=booster, init_score=init_score)
+
+
+def sum_by_key(mappings: Iterable[Mapping[Key, float]], factor: float = 1.0) -> dict[Key, float]:
+    """Sum the values by key, multiplied by ``factor``."""
+    total: dict[Key, float] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            total[key] = total.get(key, 0.0) + value * factor
+    return total
+
+
+def largest_first(values: Mapping[Key, float]) -> dict[Key, float]:
+    """Sort values by absolute size, then by key."""
+    return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
 
 
 def nonzero_by_name(values: Floats, columns: Sequence[str]) -> dict[str, float]:

@@ -17,11 +17,10 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard, blend_default
 from xlarank.models.column_sum import ColumnSum
-from xlarank.models.contributions import largest_first, sum_by_key
-from xlarank.models.estimators import loss_of, name_of
+from xlarank.models.estimators import loss_of
 from xlarank.models.files import read_model, write_model
 from xlarank.models.losses import members_of, params_of
-from xlarank.models.member import Member
+from xlarank.models.member import Member, largest_first, sum_by_key
 from xlarank.models.objectives import blend, mean_rank
 from xlarank.models.training_data import DATASET, TARGETS, FitSettings, TrainingData
 
@@ -72,11 +71,6 @@ class Model:
     def of(cls, name: str, kind: Kind, params: Mapping[str, Any] | None = None) -> Model:
         """Return an unfitted model; raises `ParameterError` for an unknown name or parameter."""
         return cls(name, kind, params_of(name, kind, params))
-
-    @classmethod
-    def of_estimator(cls, estimator: Any, kind: Kind) -> Model:
-        """Return an unfitted model that fits copies of an estimator; raises `ParameterError`."""
-        return cls(name_of(estimator), kind, estimator=estimator)
 
     @property
     def by_seed(self) -> list[list[Member]]:

@@ -57,18 +57,7 @@ def formula(kind: Kind, hardware: str) -> Model | None:
         return None
     columns = [name for name in all_columns(kind) if name in (LAYOUTS_SET, *estimate)]
     nominal = f"layout:{hardware}:any" if kind == "layout" else f"tile:{hardware}"
-    card = ModelCard(
-        collection=nominal,
-        model=ESTIMATED_TIME,
-        params={},
-        rounds=0,
-        tuned=False,
-        recipe=Recipe.of(kind, hardware),
-        columns=columns,
-        trained_on={},
-        folds={},
-        target=hardware,
-    )
+    card = ModelCard(collection=nominal, recipe=Recipe.of(kind, hardware), target=hardware)
     rule = ColumnSum(estimate)
     return Model(ESTIMATED_TIME, kind, columns=columns, rule=rule, card=card, shipped=True)
 

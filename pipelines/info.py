@@ -12,7 +12,7 @@ from xlarank.data.config_table import group_minimum
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.features.rows import is_rankable
-from xlarank.models.validation.label_noise import relative_std, tau_ceiling
+from xlarank.models.validation.metrics import relative_std, tau_ceiling
 from xlarank.pipelines.support.progress import steps_of
 
 

@@ -192,7 +192,7 @@ def _train(
     for graph in training.data.parts:
         if graph.name in folds:
             add_untrained(rankings, training.collection, graph)
-    card = training.card(model, rounds, folds, tuned=tuned, select=select)
+    card = training.card(rounds, folds, tuned=tuned, select=select)
     for name in UNTRAINED:
         if name in rankings:
             scores = {graph: values["score"] for graph, values in rankings[name].items()}

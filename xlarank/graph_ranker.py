@@ -233,7 +233,7 @@ class GraphRanker:
     def unfitted(self, kind: Kind) -> Model:
         """Return the unfitted model for a kind of graphs."""
         if self.estimator is not None:
-            return Model.of_estimator(self.estimator, kind)
+            return Model(name_of(self.estimator), kind, estimator=self.estimator)
         return Model.of(self.ranker, kind, self.params)
 
     @property

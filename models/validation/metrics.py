@@ -1,4 +1,4 @@
-"""Metrics of a ranking, speedups over the compiler's default, and comparisons of rankers."""
+"""Metrics of a ranking, speedups over the default, comparisons of rankers, noise of labels."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ LAYOUTS_SET: Final = "change__nodes_set__share"
 #: graphs.
 SELECTIONS: Final = ("mean", "robust")
 require_selection: Final = OneOf(SELECTIONS)
+#: Minimum number of repeated configurations for a `tau_ceiling`, whose standard error is then 0.13.
+_MIN_REPEATS: Final = 30
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
@@ -305,3 +307,39 @@ def paired_difference(
         error = float((pseudo_values[:, 0] - pseudo_values[:, 1]).std(ddof=1) / np.sqrt(graphs))
     low, high = bootstrap_interval(both[:, 0] - both[:, 1])
     return Difference(float(total[0] - total[1]), error, low, high, graphs)
+
+
+def relative_std(cost: Floats, group: Integers) -> float | None:
+    """Return the pooled within-group standard deviation of log costs; None if nothing repeats.
+
+    Costs and groups are by configuration; identical configurations are a group.
+    """
+    runs = np.bincount(group)
+    degrees_of_freedom = len(group) - np.count_nonzero(runs)
+    if not degrees_of_freedom:
+        return None
+    logs = np.log(cost)
+    means = np.bincount(group, logs) / np.maximum(runs, 1)
+    return math.sqrt(float(((logs - means[group]) ** 2).sum()) / degrees_of_freedom)
+
+
+def tau_ceiling(cost: Floats, group: Integers) -> float | None:
+    """Return an upper bound of the expected tau of any order of the configurations.
+
+    It is the root of the tau-b between the first and second runs of configurations; infinite costs
+    (not measured) are ignored. Let d be the expected sign of a pair's difference in a run. The tau
+    of an order is at most the mean of abs(d); that between two independent runs is the mean of
+    d ** 2, whose root is at least as large.
+
+    None if fewer than `_MIN_REPEATS` configurations have two runs, or if all first and second runs
+    agree (copies).
+    """
+    measured = np.flatnonzero(np.isfinite(cost))
+    order = measured[np.argsort(group[measured], kind="stable")]
+    _, start, count = np.unique(group[order], return_index=True, return_counts=True)
+    first = start[count > 1]
+    runs = cost[order[first]], cost[order[first + 1]]
+    if len(first) < _MIN_REPEATS or np.array_equal(*runs):
+        return None
+    _, _, tau_b = pair_metrics(*runs)
+    return math.sqrt(max(tau_b, 0.0))

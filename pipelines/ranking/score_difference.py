@@ -22,7 +22,7 @@ from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.tensors import layout_text
-from xlarank.models.contributions import largest_first, sum_by_key
+from xlarank.models.member import largest_first, sum_by_key
 from xlarank.models.model import Model
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import ModelFrom, choose_for_graph, rows_for_model

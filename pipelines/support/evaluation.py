@@ -16,7 +16,6 @@ from xlarank.features.store import Manifest, each_graph
 from xlarank.models.arrays import Floats, Indices
 from xlarank.models.card import ModelCard
 from xlarank.models.model import RULE
-from xlarank.models.validation.label_noise import tau_ceiling
 from xlarank.models.validation.metrics import (
     METRICS,
     SPEEDUPS,
@@ -26,6 +25,7 @@ from xlarank.models.validation.metrics import (
     speedups,
     summarise,
     summary,
+    tau_ceiling,
 )
 from xlarank.pipelines.support.baselines import Metrics, Rankings, baselines, is_untrained, mean_of
 from xlarank.pipelines.support.tables import Table

@@ -76,14 +76,9 @@ class TrainingRows:
         model = unfitted.fit(self.data, settings)
         card = ModelCard(
             collection=str(self.collection),
-            model=model.name,
-            params=dict(model.params),
             rounds=settings.rounds,
-            tuned=False,
             recipe=Recipe.of(self.collection.kind, self.target),
-            columns=model.columns,
             trained_on={"train": self.data.names},
-            folds={},
             target=self.target,
         )
         return replace(model, card=card)

@@ -58,13 +58,7 @@ class StoredTrainingSet:
         return next(iter(self.manifests[self.collection].values()))
 
     def card(
-        self,
-        model: Model,
-        rounds: int,
-        folds: dict[str, dict[str, float]],
-        *,
-        tuned: bool,
-        select: str,
+        self, rounds: int, folds: dict[str, dict[str, float]], *, tuned: bool, select: str
     ) -> ModelCard:
         """Return the card of a model with its number of rounds and its metrics out of fold."""
         data = self.data.training_groups()
@@ -72,12 +66,9 @@ class StoredTrainingSet:
         kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
         return ModelCard(
             collection=str(self.collection),
-            model=model.name,
-            params=dict(model.params),
             rounds=rounds,
             tuned=tuned,
             recipe=self.manifest.recipe,
-            columns=data.columns,
             trained_on=self.splits,
             also_from=self.also_from,
             folds=folds,

@@ -14,7 +14,6 @@ from tests.models.helpers import graph_rows
 from tests.pipelines.trees import LAYOUTS, TILES
 from xlarank.data.collection import Collection
 from xlarank.models.validation import metrics
-from xlarank.models.validation.label_noise import relative_std, tau_ceiling
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics, kendall_tau
 from xlarank.pipelines.info import file_info
 from xlarank.pipelines.support.baselines import baselines
@@ -255,8 +254,8 @@ def rng():
 def test_noise_is_the_deviation_from_the_mean_of_equals():
     """Logarithms 0 and 2 around 1, three of 5: squares 2 over 1 + 2 degrees of freedom."""
     runtime = np.exp([0.0, 2.0, 5.0, 5.0, 5.0, 9.0])
-    assert relative_std(runtime, np.array([0, 0, 1, 1, 1, 2])) == pytest.approx(sqrt(2 / 3))
-    assert relative_std(runtime, np.arange(6)) is None, "nothing repeats"
+    assert metrics.relative_std(runtime, np.array([0, 0, 1, 1, 1, 2])) == pytest.approx(sqrt(2 / 3))
+    assert metrics.relative_std(runtime, np.arange(6)) is None, "nothing repeats"
 
 
 def test_the_ceiling_of_runs_that_agree_and_of_too_few_repeats(rng):
@@ -266,14 +265,14 @@ def test_the_ceiling_of_runs_that_agree_and_of_too_few_repeats(rng):
     swapped[:2] = 2.1, 1.1  # one of 780 pairs changes places between the runs
     for again, tau in ((once + 0.1, 1.0), (once[::-1], -1.0), (swapped, 1 - 2 / 780)):
         runtime = np.concatenate([once, again])
-        assert tau_ceiling(runtime, group) == pytest.approx(sqrt(max(0, tau)))
-    assert tau_ceiling(rng.random(80), np.arange(80)) is None
-    assert tau_ceiling(np.tile(once, 2), group) is None, "copied, not measured again"
+        assert metrics.tau_ceiling(runtime, group) == pytest.approx(sqrt(max(0, tau)))
+    assert metrics.tau_ceiling(rng.random(80), np.arange(80)) is None
+    assert metrics.tau_ceiling(np.tile(once, 2), group) is None, "copied, not measured again"
     few = rng.random(80)
     few[:11] = np.inf  # 29 of 40 are left with two runs
-    assert tau_ceiling(few, group) is None
+    assert metrics.tau_ceiling(few, group) is None
     few[10] = 0.5
-    assert tau_ceiling(few, group) is not None
+    assert metrics.tau_ceiling(few, group) is not None
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
@@ -282,7 +281,7 @@ def test_no_order_passes_the_ceiling_and_the_true_one_passes_one_run(noise, rng)
     true = rng.normal(size=4000)
     runs = np.exp(np.concatenate([true + noise * rng.normal(size=4000) for _ in range(2)]))
     group = np.tile(np.arange(4000), 2)
-    most = tau_ceiling(runs, group)
+    most = metrics.tau_ceiling(runs, group)
     assert most**2 < kendall_tau(true[group], runs) < most < most**2 + 0.3
 
 
