@@ -180,15 +180,14 @@ def lightgbm_text(text: str, features: int) -> str:
 class RowSequence:
     """Rows computed on request: LightGBM first requests single rows for the bin edges, then slices.
 
-    With a ``sample``, requests for single rows return its rows in turn and ignore the index.
-    (LightGBM's ``reference`` would take twice the memory.) `bin_rows` registers it as a
-    ``lightgbm.Sequence``.
+    Requests for single rows return those of ``sample`` in turn and ignore the index. (LightGBM's
+    ``reference`` would take twice the memory.) `bin_rows` registers it as a ``lightgbm.Sequence``.
     """
 
     batch_size = 1024
 
     def __init__(
-        self, rows: int, read: Callable[[slice], Matrix], sample: Iterator[Matrix] | None = None
+        self, rows: int, read: Callable[[slice], Matrix], sample: Iterator[Matrix]
     ) -> None:
         self._rows = rows
         self._read = read
@@ -200,8 +199,7 @@ class RowSequence:
     def __getitem__(self, index: Any) -> NDArray[Any]:
         if isinstance(index, slice):
             return self._read(index)
-        row = self._read(slice(index, index + 1))[0] if self._sample is None else next(self._sample)
-        return row.astype(np.float64)
+        return next(self._sample).astype(np.float64)
 
 
 def bin_rows(dataset: Dataset, used: Indices, threads: int) -> lgb.Dataset:
@@ -211,28 +209,29 @@ def bin_rows(dataset: Dataset, used: Indices, threads: int) -> lgb.Dataset:
     lgb.Sequence.register(RowSequence)
     data = dataset.data
     sample = bin_sample(data, used)
-    single_rows = None
-    if sample is not None:
-        silence_lightgbm(threads)
-        single_rows = iter(sample)
-    if len(data.cost) * len(used) >= _BATCHED:
-        read = partial(data.group_matrix, used=used)
-        rows: Any = [
-            RowSequence(len(part), partial(read, g), single_rows)
-            for g, part in enumerate(data.parts)
-        ]
+    # without num_threads, that of the process is reset, and running predictions write out of bounds
+    quiet = {"num_threads": threads, "verbose": -1}
+    if sample is None:
+        rows: Any = data.matrix(used)
     else:
-        rows = data.matrix(used)
-        if single_rows is not None:
-            rows = [RowSequence(len(rows), rows.__getitem__, single_rows)]
+        # silences this thread: the warning of a small sample precedes the parameters of its data
+        lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=quiet).construct()
+        single_rows = iter(sample)
+        if len(data.cost) * len(used) < _BATCHED:
+            rows = [RowSequence(len(data.cost), data.matrix(used).__getitem__, single_rows)]
+        else:
+            read = partial(data.group_matrix, used=used)
+            rows = [
+                RowSequence(len(part), partial(read, group), single_rows)
+                for group, part in enumerate(data.parts)
+            ]
     params = {
         "max_bin": 63,
         "bin_construct_sample_cnt": _SAMPLED,
         "feature_pre_filter": False,
         # LightGBM 4.7 writes out of bounds on some of bagging's subsets of sparse bins
         "is_enable_sparse": False,
-        "num_threads": threads,
-        "verbose": -1,
+        **quiet,
     }
     return lgb.Dataset(
         rows, dataset.label, None, dataset.weight, dataset.group, dataset.init_score, params=params
@@ -269,16 +268,6 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, rounds: int) -> lg
 
         unlock.before_iteration = True  # type: ignore[attr-defined]
         return lgb.train(params, train, rounds, callbacks=[unlock])
-
-
-def silence_lightgbm(threads: int) -> None:
-    """Silence LightGBM in this thread: some messages precede the parameters of a data set."""
-    import lightgbm as lgb
-
-    # without num_threads, the process's number of threads is reset, and running predictions write
-    # out of bounds
-    params = {"verbose": -1, "num_threads": threads}
-    lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 
 
 def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:

@@ -15,7 +15,7 @@ import xgboost as xgb
 from tests.models.helpers import easy_data, easy_graph, fitted, graph_rows, saved, scores_of
 from xlarank.data.errors import ModelError
 from xlarank.models.boosters import lightgbm
-from xlarank.models.boosters.lightgbm import bin_rows, bin_sample, silence_lightgbm
+from xlarank.models.boosters.lightgbm import bin_rows, bin_sample
 from xlarank.models.column_sum import ColumnSum
 from xlarank.models.model import Model
 from xlarank.models.objectives import ranknet_gradients, row_weights
@@ -82,8 +82,8 @@ def test_every_data_set_sets_the_number_of_threads(monkeypatch):
     """Otherwise it sets the number of the process, and predictions of other threads crash."""
     dataset = Mock(wraps=lgb.Dataset)
     monkeypatch.setattr(lgb, "Dataset", dataset)
+    monkeypatch.setattr(lightgbm, "_SAMPLED", 60)
     fitted("lambdarank", easy_data(), rounds=4)
-    silence_lightgbm(1)
     threads = [call.kwargs["params"]["num_threads"] for call in dataset.call_args_list]
     assert threads == [1, 1]
 
@@ -146,6 +146,7 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss():
 
 def test_batches_teach_what_one_matrix_teaches(monkeypatch):
     data = TrainingData.from_graphs([easy_graph(f"f{n}__a", 20 + 15 * n, n) for n in range(4)])
+    monkeypatch.setattr(lightgbm, "_SAMPLED", 100)
     expected = fitted("lambdarank", data, max_group=25).members[0].booster.text()
     monkeypatch.setattr(lightgbm, "_BATCHED", 0)
     monkeypatch.setattr(TrainingData, "matrix", None)  # nothing may ask for all rows
@@ -154,7 +155,7 @@ def test_batches_teach_what_one_matrix_teaches(monkeypatch):
 
 def test_bins_come_from_rows_of_all_graphs(monkeypatch):
     """Sorted files would otherwise give edges for the first graphs alone."""
-    monkeypatch.setattr("xlarank.models.boosters.lightgbm._SAMPLED", 60)
+    monkeypatch.setattr(lightgbm, "_SAMPLED", 60)
     data = easy_data(graphs=6, configs=40)
     sample = bin_sample(data, np.arange(1, 4))
     assert sample is not None and len(sample) == 60
@@ -174,7 +175,7 @@ def test_boosters_print_nothing(monkeypatch, capfd):
     for model in MODELS:
         assert np.isfinite(scores_of(fitted(model, few, rounds=3), few)).all()
         assert np.ptp(scores_of(fitted(model, constant, rounds=3), constant)) == 0
-    monkeypatch.setattr("xlarank.models.boosters.lightgbm._SAMPLED", 40)
+    monkeypatch.setattr(lightgbm, "_SAMPLED", 20)
     data = easy_data(graphs=2)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(bin_rows, Dataset(data, np.zeros(len(data.cost)), {}), np.arange(4), 1).result()
