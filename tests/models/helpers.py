@@ -21,25 +21,12 @@ def fitted(name, data, *, seed=0, seeds=1, rounds=ROUNDS, kind="layout", **param
     return Model.of(name, kind, params).fit(data, settings, seeds)
 
 
-def card_of(model, **changes):
-    """Return a card of a model; ``changes`` are other values of it."""
-    values = {
-        "collection": "layout:cpu:random" if model.kind == "layout" else "tile:cpu",
-        "model": model.name,
-        "params": dict(model.params),
-        "rounds": ROUNDS,
-        "tuned": False,
-        "recipe": RECIPE,
-        "columns": model.columns,
-        "trained_on": {"train": ["family0__a"]},
-        "folds": {},
-    }
-    return ModelCard(**(values | changes))
-
-
-def saved(model, folder):
-    """Save a model and return it with its card."""
-    return model.save(folder, card_of(model))
+def saved(model, folder, **changes):
+    """Save a model and return it with its card; ``changes`` are values of the card."""
+    collection = "layout:cpu:random" if model.kind == "layout" else "tile:cpu"
+    trained_on = {"train": ["family0__a"]}
+    card = ModelCard(collection=collection, recipe=RECIPE, trained_on=trained_on, **changes)
+    return model.save(folder, card)
 
 
 def scores_of(model, data):

@@ -13,7 +13,6 @@ from tests.models.helpers import (
     COLUMNS,
     KINDS,
     ROUNDS,
-    card_of,
     easy_data,
     easy_graph,
     fitted,
@@ -162,7 +161,7 @@ def test_before_fit_it_says_that_it_was_not_trained(name, tmp_path):
         lambda: [*model.staged(rows, 5)],
         lambda: model.contributions(rows, 0, 1),
         model.importance,
-        lambda: model.save(tmp_path, card_of(model)),
+        lambda: saved(model, tmp_path),
     ):
         with pytest.raises(ModelError, match="was not trained"):
             call()
