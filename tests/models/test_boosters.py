@@ -17,6 +17,8 @@ from xlarank.data.errors import ModelError
 from xlarank.models.boosters import lightgbm
 from xlarank.models.boosters.lightgbm import bin_rows, bin_sample
 from xlarank.models.column_sum import ColumnSum
+from xlarank.models.losses import LOSSES, params_of
+from xlarank.models.member import Member
 from xlarank.models.model import Model
 from xlarank.models.objectives import ranknet_gradients, row_weights
 from xlarank.models.training_data import (
@@ -34,27 +36,10 @@ from xlarank.models.validation.metrics import kendall_tau
 MODELS = ("lambdarank", "ranknet", "xgb-pairwise")
 
 
-@pytest.fixture
-def fits(monkeypatch):
-    """Label, group, rows and parameters of each training of LightGBM."""
-    calls = []
-    rows = []  # a data set drops its rows once it has its bins
-    train = lgb.train
-    dataset = lgb.Dataset
-
-    def recorded_dataset(values, *args, **more):
-        rows.append(values.copy())
-        return dataset(values, *args, **more)
-
-    def recorded_train(params, data, rounds, **more):
-        assert data.data is None, "a copy of the rows stays in memory while trees grow"
-        about = {"label": data.label, "group": [*data.group], "rows": rows[-1], "rounds": rounds}
-        calls.append(params | about)
-        return train(params, data, rounds, **more)
-
-    monkeypatch.setattr(lgb, "Dataset", recorded_dataset)
-    monkeypatch.setattr(lgb, "train", recorded_train)
-    return calls
+def lambdarank(data, seed=0, **params):
+    """Return labels and objective of lambdarank."""
+    member = Member(LOSSES["lambdarank"], params_of("lambdarank", "layout", params), "layout")
+    return member.loss.dataset(member, data, FitSettings(1, seed))
 
 
 def test_one_thread_at_a_time_constructs_a_booster(monkeypatch):
@@ -88,32 +73,31 @@ def test_every_data_set_sets_the_number_of_threads(monkeypatch):
     assert threads == [1, 1]
 
 
-def test_labels_gains_and_truncation_are_those_for_kendall_tau(fits):
+def test_labels_gains_and_truncation_are_those_for_kendall_tau():
     # the last configuration was not measured, so it is not fitted
     graphs = [graph_rows("a", [30, 10, 20, 10, 0]), graph_rows("b", [5, 6, 7, 8, 9])]
-    fitted("lambdarank", TrainingData.from_graphs(graphs), rounds=4)
-    (call,) = fits
-    assert (call["objective"], call["rounds"], call["group"]) == ("lambdarank", 4, [4, 5])
-    assert call["label"].tolist() == [0, 2, 1, 2, 4, 3, 2, 1, 0]
-    assert call["label_gain"] == [0, 1, 2, 3, 4], "linear, one for every label"
-    assert call["lambdarank_truncation_level"] == 5, "no pair is cut off"
+    dataset = lambdarank(TrainingData.from_graphs(graphs))
+    assert (dataset.params["objective"], dataset.group) == ("lambdarank", [4, 5])
+    assert dataset.label.tolist() == [0, 2, 1, 2, 4, 3, 2, 1, 0]
+    assert dataset.params["label_gain"] == [0, 1, 2, 3, 4], "linear, one for every label"
+    assert dataset.params["lambdarank_truncation_level"] == 5, "no pair is cut off"
 
 
-def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(fits):
+def test_larger_graphs_are_dealt_into_query_groups_by_the_seed():
     """100 and 30 rows: parts of at most the limit, labels still those of the whole graph."""
     data = TrainingData.from_graphs([easy_graph("big__a", 100, 0), easy_graph("small__a", 30, 1)])
-    for seed, limit in ((0, 27), (0, 27), (1, 27), (0, 50)):
-        fitted("lambdarank", data, max_group=limit, rounds=1, seed=seed)
-    call, again, other, few = fits
-    assert call["group"] == [25] * 4 + [15, 15] and few["group"] == [50, 50, 30]
-    assert call["lambdarank_truncation_level"] == 25
+    dataset = lambdarank(data, max_group=27)
+    assert dataset.group == [25] * 4 + [15, 15]
+    assert lambdarank(data, max_group=50).group == [50, 50, 30]
+    assert dataset.params["lambdarank_truncation_level"] == 25
     labels = {}
     for graph in data.parts:
         for row, cost in zip(graph.matrix(), graph.row_cost, strict=True):
             labels[tuple(row)] = len({*graph.row_cost[graph.row_cost > cost]})
-    assert [labels[tuple(row)] for row in call["rows"]] == call["label"].tolist()
-    assert np.array_equal(call["rows"], again["rows"])
-    assert not np.array_equal(call["rows"], other["rows"])
+    rows = dataset.data.matrix()
+    assert [labels[tuple(row)] for row in rows] == dataset.label.tolist()
+    assert np.array_equal(lambdarank(data, max_group=27).data.matrix(), rows)
+    assert not np.array_equal(lambdarank(data, 1, max_group=27).data.matrix(), rows)
     alone = TrainingData(data.parts[1:]).shuffled(3).orders[0]
     assert np.array_equal(data.shuffled(3).orders[1], alone), "by the seed and the graph alone"
 
@@ -177,8 +161,10 @@ def test_boosters_print_nothing(monkeypatch, capfd):
         assert np.ptp(scores_of(fitted(model, constant, rounds=3), constant)) == 0
     monkeypatch.setattr(lightgbm, "_SAMPLED", 20)
     data = easy_data(graphs=2)
+    dataset = Dataset(data, np.zeros(len(data.cost)), {})
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(bin_rows, Dataset(data, np.zeros(len(data.cost)), {}), np.arange(4), 1).result()
+        binned = pool.submit(bin_rows, dataset, np.arange(4), 1).result()
+    assert binned.data is None, "a copy of the rows stays in memory while trees grow"
     assert capfd.readouterr() == ("", "")
 
 

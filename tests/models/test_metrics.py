@@ -1,7 +1,7 @@
 """Metrics of a ranked graph, orders that need no model, comparisons; noise of labels."""
 
 from dataclasses import replace
-from itertools import combinations, permutations
+from itertools import permutations
 from math import sqrt
 
 import numpy as np
@@ -29,16 +29,16 @@ RANKINGS = st.lists(st.tuples(_SCORES, _COSTS), min_size=1, max_size=12).map(
 
 def taus_by_pairs(score, cost):
     """Return tau and accuracy, expected if ties of the score are broken at random, and tau-b."""
-    pairs = [
-        np.sign([score[i] - score[j], cost[i] - cost[j]])
-        for i, j in combinations(range(len(cost)), 2)
-    ]
-    scores, costs = (sum(pair[side] != 0 for pair in pairs) for side in (0, 1))
+    i, j = np.triu_indices(len(cost), 1)
+    by_score = np.sign(score[i] - score[j])
+    by_cost = np.sign(cost[i] - cost[j])
+    scores = np.count_nonzero(by_score)
+    costs = np.count_nonzero(by_cost)
     if not scores or not costs:
         return 0.0, 0.5, 0.0
-    surplus = float(sum(one * other for one, other in pairs))
-    right = sum(0.5 + one * other / 2 for one, other in pairs if other)
-    return surplus / sqrt(len(pairs) * costs), right / costs, surplus / sqrt(scores * costs)
+    surplus = by_score @ by_cost
+    right = (0.5 + by_score * by_cost / 2)[by_cost != 0].mean()
+    return surplus / sqrt(len(i) * costs), right, surplus / sqrt(scores * costs)
 
 
 def tries_one_by_one(k, best_first, group):
