@@ -138,8 +138,26 @@ class LightGBMBooster:
         return np.asarray(self.trees.feature_importance("gain"), np.float64)
 
     def text(self) -> str:
-        """Return the trees as text for `read`; equal trees give equal texts."""
-        return lightgbm_text(self.trees.model_to_string(), self.trees.num_feature())
+        """Return the trees as text for `read`, without parameters of training.
+
+        Equal trees on the same number of columns give equal texts.
+        """
+        end = "\nend of trees\n"
+        trees = self.trees.model_to_string().partition(end)[0]
+        blocks = [f"Tree={block}\n" for block in trees.split("\nTree=")[1:]]
+        features = self.trees.num_feature()
+        header = {
+            "version": "v4",
+            "num_class": 1,
+            "num_tree_per_iteration": 1,
+            "label_index": 0,
+            "max_feature_idx": features - 1,
+            "feature_names": " ".join(f"Column_{column}" for column in range(features)),
+            "feature_infos": " ".join(["none"] * features),
+            "tree_sizes": " ".join(str(len(block)) for block in blocks),
+        }
+        lines = ["tree", *(f"{name}={value}" for name, value in header.items()), "\n"]
+        return ("\n".join(lines) + "".join(blocks)).removesuffix("\n") + end
 
     @classmethod
     def read(cls, text: str, features: int) -> Self:
@@ -153,28 +171,6 @@ class LightGBMBooster:
         if trees.num_feature() != features:
             raise ValueError(f"its trees are on {trees.num_feature()} columns, not {features}")
         return cls(trees)
-
-
-def lightgbm_text(text: str, features: int) -> str:
-    """Return LightGBM's text with a header of its own, without parameters of training.
-
-    Equal trees on the same number of columns give equal texts.
-    """
-    end = "\nend of trees\n"
-    trees = text.partition(end)[0]
-    blocks = [f"Tree={block}\n" for block in trees.split("\nTree=")[1:]]
-    header = {
-        "version": "v4",
-        "num_class": 1,
-        "num_tree_per_iteration": 1,
-        "label_index": 0,
-        "max_feature_idx": features - 1,
-        "feature_names": " ".join(f"Column_{column}" for column in range(features)),
-        "feature_infos": " ".join(["none"] * features),
-        "tree_sizes": " ".join(str(len(block)) for block in blocks),
-    }
-    lines = ["tree", *(f"{name}={value}" for name, value in header.items()), "\n"]
-    return ("\n".join(lines) + "".join(blocks)).removesuffix("\n") + end
 
 
 class RowSequence:
