@@ -141,15 +141,16 @@ def test_graphs_larger_than_lightgbm_takes_and_of_two_rows(name):
 
 
 def test_rows_with_other_columns_are_refused_with_the_difference(model):
-    for columns, said in (
-        ([*COLUMNS[:-1], "new"], r"lack 1 \(noise\) and add 1 \(new\)"),
-        ([*COLUMNS, *(f"x{i}" for i in range(8))], r"add 8 \(x0, x1, x2, x3, x4 and 3 more\)"),
-        (COLUMNS[::-1], "the same columns in another order"),
+    columns = [*COLUMNS[:-1], *(f"x{i}" for i in range(8))]
+    rows = graph_rows("other", [1, 2, 3], columns=columns)
+    said = r"lack 1 \(noise\) and add 8 \(x0, x1, x2, x3, x4 and 3 more\)"
+    for call in (
+        lambda: model.score(rows),
+        lambda: [*model.staged(rows, 5)],
+        lambda: model.contributions(rows, 0, 1),
     ):
-        rows = graph_rows("other", [1, 2, 3], columns=columns)
-        for call in (model.score, lambda rows: [*model.staged(rows, 5)]):
-            with pytest.raises(ModelError, match=said):
-                call(rows)
+        with pytest.raises(ModelError, match=said):
+            call()
 
 
 @pytest.mark.parametrize("name", rankers())
