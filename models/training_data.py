@@ -101,7 +101,7 @@ class FitSettings:
         threads: number of threads; 0 and -1 mean all cores.
     """
 
-    rounds: int = 300
+    rounds: int
     seed: int = 0
     threads: int = 0
 

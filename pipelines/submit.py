@@ -70,7 +70,7 @@ class Submission(Table):
         left_out: collection -> reason why no model ranked its test graphs.
         broken: ``collection graph`` -> reason why its file cannot be used.
         ranked: id -> whether the graph was ranked, rather than left in the order of its file.
-        ranked_by: collection -> what ranks, and why; the files of scores, perhaps with a model.
+        ranked_by: collection -> what ranks, and why; or the file of scores.
     """
 
     out: Path
