@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError, WorkspaceError
 from xlarank.data.files import atomic_write, read_text, regular_only, write_json
+from xlarank.data.hardware import DEFAULT_CHIP
 from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs.candidates import random_configurations, tied_candidates
@@ -29,13 +30,14 @@ from xlarank.pipelines.support.progress import steps_of
 
 
 def collect(
-    program: str,
-    out: Path,
-    compiler: Compiler,
+    program: str | Path,
+    out: str | Path,
     *,
+    target: str = DEFAULT_CHIP,
     configs: int = 64,
-    seed: int = 0,
     minutes: float = 10.0,
+    jobs: int = 1,
+    seed: int = 0,
 ) -> tuple[Path, dict[str, Any], bool]:
     """Write ``npz/layout/<source>/random/train/NAME.npz`` in ``out``, its module and manifest.
 
@@ -47,30 +49,31 @@ def collect(
     Returns the path, the manifest, and whether they were written now. Raises `CompilerError` if the
     default configuration does not compile.
     """
-    chip = compiler.target
-    loaded = load_program(program, compiler)
-    path = out / "npz" / "layout" / chip.source / "random" / "train" / f"{loaded.name}.npz"
-    settings = label_settings(loaded, compiler, configs=configs, seed=seed)
-    if path.exists() and (stored := existing_manifest(path.with_suffix(".json"), settings)):
-        return path, stored, False
-    rng = np.random.default_rng(seed)
-    candidates = tied_candidates(loaded.graph)
-    codes = random_configurations(candidates, configs, rng)
-    rows = candidates.expand(codes)
-    with Journal(path.with_name(f".{loaded.name}.journal"), settings) as journal:
-        outcomes = _compile(compiler, journal, loaded, rows)
-        compiled = [at for at, outcome in enumerate(outcomes) if outcome.ok]
-        # the compiler's default first; the order of the others tells nothing
-        order = [0, *rng.permutation(compiled[1:]).tolist()]
-        # configurations compiled to the same program share its label
-        programs: dict[str, int] = {}
-        for at in order:
-            programs.setdefault(outcomes[at].fingerprint, at)
-        if chip.estimated:
-            labels, facts = _estimated(chip, [outcomes[at] for at in programs.values()])
-        else:
-            modules = {name: loaded.constrained(rows[at]) for name, at in programs.items()}
-            labels, facts = _measured(compiler, modules, journal, minutes=minutes, seed=seed)
+    with Compiler(target, jobs=jobs) as compiler:
+        chip = compiler.target
+        loaded = load_program(str(program), compiler)
+        path = Path(out, "npz/layout", chip.source, "random/train", f"{loaded.name}.npz")
+        settings = label_settings(loaded, compiler, configs=configs, seed=seed)
+        if path.exists() and (stored := existing_manifest(path.with_suffix(".json"), settings)):
+            return path, stored, False
+        rng = np.random.default_rng(seed)
+        candidates = tied_candidates(loaded.graph)
+        codes = random_configurations(candidates, configs, rng)
+        rows = candidates.expand(codes)
+        with Journal(path.with_name(f".{loaded.name}.journal"), settings) as journal:
+            outcomes = _compile(compiler, journal, loaded, rows)
+            compiled = [at for at, outcome in enumerate(outcomes) if outcome.ok]
+            # the compiler's default first; the order of the others tells nothing
+            order = [0, *rng.permutation(compiled[1:]).tolist()]
+            # configurations compiled to the same program share its label
+            programs: dict[str, int] = {}
+            for at in order:
+                programs.setdefault(outcomes[at].fingerprint, at)
+            if chip.estimated:
+                labels, facts = _estimated(chip, [outcomes[at] for at in programs.values()])
+            else:
+                modules = {name: loaded.constrained(rows[at]) for name, at in programs.items()}
+                labels, facts = _measured(compiler, modules, journal, minutes=minutes, seed=seed)
     labelled = [at for at in order if outcomes[at].fingerprint in labels]
     manifest = settings | facts | {"distinct_programs": len(programs), "source": chip.labels}
     manifest["configurations"] = _records(labelled, outcomes, facts.get("left_out", {}))

@@ -1,5 +1,6 @@
 """Candidate configurations and rounds of made-up times."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest import mock
 
@@ -176,8 +177,14 @@ class Searched(Device):
             yield at, Outcome("ok", 940 * number, fingerprint=str(number))
 
 
+def collected(out, compiler, **settings):
+    opened = nullcontext(compiler)
+    with mock.patch("xlarank.pipelines.programs.collect.Compiler", return_value=opened):
+        return collect("mine:prog", out, **settings)
+
+
 def test_the_order_of_a_file_does_not_tell_that_of_the_search(tmp_path):
-    path, _, _ = collect("mine:prog", tmp_path, Searched("tpu-v3"))
+    path, _, _ = collected(tmp_path, Searched("tpu-v3"))
     first, *others = read_graph(path).runtime.tolist()
     assert first < min(others) and len(others) > 4
     assert others != sorted(others)
@@ -186,7 +193,7 @@ def test_the_order_of_a_file_does_not_tell_that_of_the_search(tmp_path):
 def test_programs_that_cannot_be_measured_are_left_out(tmp_path):
     compiler = Searched("cpu")
     compiler.fails = "2"
-    path, manifest, _ = collect("mine:prog", tmp_path, compiler, configs=3)
+    path, manifest, _ = collected(tmp_path, compiler, configs=3)
     assert read_graph(path).runtime.tolist() == [10**6, 3 * 10**6]
     assert manifest["left_out"] == {"2": "no memory"}
     records = [[*record.values()] for record in manifest["configurations"]]
@@ -198,6 +205,6 @@ def test_programs_that_cannot_be_measured_are_left_out(tmp_path):
 
 
 def test_a_single_program_has_no_order_to_test_again(tmp_path):
-    path, manifest, _ = collect("mine:prog", tmp_path, Searched("cpu", alike=True), configs=3)
+    path, manifest, _ = collected(tmp_path, Searched("cpu", alike=True), configs=3)
     assert (manifest["distinct_programs"], manifest["retest_tau"]) == (1, None)
     assert read_graph(path).runtime.tolist() == [10**6] * 3

@@ -30,17 +30,12 @@ PRODUCTS = f"{PROGRAMS}:products"
 TEXTS = f"{PROGRAMS}:texts"
 
 
-def collected(program, out, target="tpu-v3", *, jobs=1, minutes=10.0, **settings):
-    with Compiler(target, jobs=jobs) as compiler:
-        return collect(program, out, compiler, minutes=minutes, **settings)
-
-
 def advise(program, out, target="tpu-v3", **settings):
     return advise_program(program, target=target, out=out, jobs=2, **settings)
 
 
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
-    path, manifest, _ = collected(PRODUCTS, tmp_path, configs=5, jobs=2)
+    path, manifest, _ = collect(PRODUCTS, tmp_path, configs=5, jobs=2)
     assert path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
     graph = read_graph(path)
     assert (graph.table.rows[graph.table.codes[0]] == -1).all()
@@ -48,10 +43,10 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
         ((_, own),) = compiler.compile([load_program(PRODUCTS, compiler).module])
     assert graph.runtime[0] == round(own.cycles / 0.94)
     assert manifest["source"] == "estimated by the TPU's compiler for tpu-v3"
-    assert collected(PRODUCTS, tmp_path, configs=5) == (path, manifest, False)
+    assert collect(PRODUCTS, tmp_path, configs=5) == (path, manifest, False)
     with pytest.raises(CompilerError, match="another seed"):
-        collected(PRODUCTS, tmp_path, configs=5, seed=1)
-    path, manifest, _ = collected(f"{PROGRAMS}:loop", tmp_path, configs=3)
+        collect(PRODUCTS, tmp_path, configs=5, seed=1)
+    path, manifest, _ = collect(f"{PROGRAMS}:loop", tmp_path, configs=3)
     assert manifest["loops_counted_once"] == 0
     assert len(np.unique(read_graph(path).runtime)) > 1
 
@@ -67,13 +62,13 @@ def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
         written = journal.read_bytes().count(b"\n") if journal.exists() else 0
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    whole, _, _ = collected(PRODUCTS, tmp_path / "whole", configs=6)
-    again, _, _ = collected(PRODUCTS, tmp_path / "killed", configs=6)
+    whole, _, _ = collect(PRODUCTS, tmp_path / "whole", configs=6)
+    again, _, _ = collect(PRODUCTS, tmp_path / "killed", configs=6)
     assert whole.read_bytes() == again.read_bytes() and not journal.exists()
 
 
 def test_the_cpu_measures_and_checks_outputs(tmp_path):
-    path, manifest, _ = collected(PRODUCTS, tmp_path, "cpu", configs=3)
+    path, manifest, _ = collect(PRODUCTS, tmp_path, target="cpu", configs=3)
     assert path == tmp_path / "npz/layout/cpu/random/train/products.npz"
     assert (read_graph(path).runtime > 0).all()
     assert [record["status"] for record in manifest["configurations"]] == ["ok"] * 3
@@ -82,7 +77,7 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     programs = {record["program"] for record in manifest["configurations"]}
     assert manifest["standard_errors"].keys() == programs
     # the device is this CPU
-    again = collected(PRODUCTS, tmp_path, "device", configs=3, minutes=1)
+    again = collect(PRODUCTS, tmp_path, target="device", configs=3, minutes=1)
     assert again == (path, manifest, False)
 
 

@@ -78,13 +78,11 @@ def collect(
 ) -> None:
     """Label layouts: estimated by the TPU compiler (no TPU needed) or measured on this machine."""
     from xlarank.pipelines.programs.collect import collect as run
-    from xlarank.pipelines.programs.compiler.session import Compiler
     from xlarank.pipelines.programs.kinds import error_of_labels
 
-    with Compiler(target, jobs=jobs) as compiler:
-        path, manifest, is_new = run(
-            program, out, compiler, configs=configs, seed=seed, minutes=minutes
-        )
+    path, manifest, is_new = run(
+        program, out, target=target, configs=configs, minutes=minutes, jobs=jobs, seed=seed
+    )
     console.current_run.keep(out)
     statuses = Counter(record["status"] for record in manifest["configurations"])
     counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
