@@ -43,21 +43,23 @@ def row_major(rank: int) -> Layout:
 
 
 class Simulation:
-    """One configuration: ``rows[k]`` is the type of row of configurable node k."""
+    """One configuration: ``rows[k]`` is the type of row of configurable node k.
+
+    The first instructions are the nodes themselves.
+    """
 
     def __init__(self, program: LayoutProgram, hardware: Hardware, rows: list[int]) -> None:
         self.program = program
         self.hardware = hardware
         self.code: list[Instruction] = []
-        #: Instruction of each node itself, and the one that stands for its output in later uses.
-        self.own: dict[int, int] = {}
+        #: Instruction that stands for the output of each node in later uses.
         self.standing: dict[int, int] = {}
         outputs, operands = self.layouts_set(rows)
         nodes = range(len(program.dims))
         for node in nodes:
-            self.own[node] = self.standing[node] = self.emit(program.opcode[node], node, [])
+            self.standing[node] = self.emit(program.opcode[node], node, [])
         for node, layout in outputs.items():
-            self.standing[node] = self.emit("constraint", node, [self.own[node]], layout)
+            self.standing[node] = self.emit("constraint", node, [node], layout)
         self.order: list[int] = []
         for node in nodes:
             reads = []
@@ -66,10 +68,9 @@ class Simulation:
                 if (node, number) in operands:
                     reads[-1] = self.emit("constraint", tensor, reads[-1:], operands[node, number])
                     self.order.append(reads[-1])
-            instruction = self.code[self.own[node]]
-            instruction.operands = reads
-            instruction.__post_init__()
-            self.order.append(self.own[node])
+            self.code[node].operands = reads
+            self.code[node].__post_init__()
+            self.order.append(node)
             if node in outputs:
                 self.order.append(self.standing[node])
         #: Operands of activations that a convolution computes, but for the convolution itself.
@@ -83,10 +84,6 @@ class Simulation:
         }
         self.results = [self.standing[node] for node in program.results]
         self.assign()
-
-    def is_cut(self, at: int, number: int) -> bool:
-        one = self.code[at]
-        return at == self.own[one.node] and (one.node, number) in self.cut
 
     def emit(
         self, opcode: str, node: int, operands: list[int], layout: Layout | None = None
@@ -124,9 +121,8 @@ class Simulation:
         if one.written is None or mandatory:
             one.written = layout
             (self.queue.append if last else self.queue.appendleft)((at, None, layout))
-            if at == self.own[one.node]:
-                for other in self.program.merged.get(one.node, ()):
-                    self.write(self.own[other], layout)
+            for other in self.program.merged.get(at, ()):
+                self.write(other, layout)
 
     def want(self, at: int, number: int, layout: Layout, *, mandatory=False, last=False) -> None:
         one = self.code[at]
@@ -274,7 +270,7 @@ class Simulation:
                     self.want(at, 0, source, mandatory=mandatory, last=last)
         for reader in self.order:
             for number, operand in enumerate(self.code[reader].operands):
-                if self.is_cut(reader, number):
+                if (reader, number) in self.cut:
                     continue
                 if operand == at and self.code[reader].opcode != "tuple":
                     self.want(reader, number, layout)
@@ -284,7 +280,7 @@ class Simulation:
         program = self.program
         if len(layout) < 2:
             return
-        if self.code[one.operands[number]].opcode != "tuple" and not self.is_cut(at, number):
+        if self.code[one.operands[number]].opcode != "tuple" and (at, number) not in self.cut:
             self.write(one.operands[number], layout)
         if one.opcode in ("constraint", "tuple"):
             return

@@ -42,7 +42,7 @@ class Relayouts(Simulation):
         for number in numbers:
             source = self.laid[one.operands[number]]
             copied = source is not None and source != one.wanted[number]
-            before.add(source if copied and not self.is_cut(at, number) else None)
+            before.add(source if copied and (at, number) not in self.cut else None)
         if len(before) == 1 and None not in before:
             (layout,) = before
             for number in numbers:
@@ -115,7 +115,7 @@ class Relayouts(Simulation):
         """Reader's opcode, source, layout of everything that is read or returned."""
         for at, one in enumerate(self.code):
             for number, source in enumerate(one.operands):
-                if self.is_cut(at, number):
+                if (at, number) in self.cut:
                     continue
                 if layouts[at][number] is not None and len(self.code[source].dims) > 1:
                     yield one.opcode, source, layouts[at][number]
@@ -130,11 +130,10 @@ class Relayouts(Simulation):
             if opcode != "tuple" and written is not None and written != wanted:
                 found.add((source, written, wanted, wanted))
         for node in self.program.reshapes:
-            at = self.own[node]
-            one = self.code[at]
+            one = self.code[node]
             if one.dims and one.written is not None and one.wanted[0] is not None:
-                if not self.same(at, self.program.to_output(node, one.wanted[0]), one.written):
-                    found.add((at, one.written, one.written, None))
+                if not self.same(node, self.program.to_output(node, one.wanted[0]), one.written):
+                    found.add((node, one.written, one.written, None))
         return found
 
     def chains(self):

@@ -98,29 +98,24 @@ def test_without_hardware_the_columns_are_0_and_nothing_is_simulated(monkeypatch
 
 @pytest.fixture(scope="module")
 def fixtures():
-    """Arrays of real compilations (`benchmarks.relayout_fixtures`)."""
+    """Arrays of real compilations (`benchmarks.relayout_fixtures`), by the parts of their names."""
+    tree = {}
     with np.load(FIXTURES) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
-def below(arrays, prefix):
-    """Return the arrays whose names begin with a prefix, without it."""
-    named = [name for name in arrays if name.startswith(prefix)]
-    return {name.removeprefix(prefix): arrays[name] for name in named}
-
-
-def programs_of(arrays, prefix):
-    return sorted({name.split("/")[0] for name in below(arrays, prefix)})
+        for name, array in stored.items():
+            *folders, last = name.split("/")
+            folder = tree
+            for part in folders:
+                folder = folder.setdefault(part, {})
+            folder[last] = array
+    return tree
 
 
 @pytest.mark.parametrize(("backend", "programs"), [("cpu", 12), ("gpu", 9)])
 def test_simulated_layouts_are_those_of_xla(backend, programs, fixtures):
     """Of all tensors, in all configurations of all programs without library convolutions."""
-    names = programs_of(fixtures, f"layouts/{backend}/")
-    assert len(names) == programs
-    for name in names:
-        arrays = below(fixtures, f"layouts/{backend}/{name}/")
-        assigned = arrays.pop("assigned")
+    assert len(fixtures["layouts"][backend]) == programs
+    for name, arrays in fixtures["layouts"][backend].items():
+        assigned = arrays["assigned"]
         program, types = simulated(arrays, len(assigned), backend)
         written = Assignment(program, types).written
         for node, dims in enumerate(program.dims):
@@ -150,10 +145,8 @@ def test_simulated_volume_follows_real_compilations(backend, fixtures):
     prefix = "every_" if backend == "cpu" else ""  # a CPU's compiler does not simplify chains
     copied = [f"{prefix}transposed", f"{prefix}straight"]
     taus = {}
-    for name in programs_of(fixtures, f"volume/{backend}/"):
-        lowering = "tpu" if backend == "tpu" else "cpu"
-        file = below(fixtures, f"graph/{lowering}/{name}/")
-        real = fixtures[f"volume/{backend}/{name}"]
+    for name, real in fixtures["volume"][backend].items():
+        file = fixtures["graph"]["tpu" if backend == "tpu" else "cpu"][name]
         table = relayout_quantities(*simulated(file, len(real), backend))
         volume = table[:, [name in copied for name in QUANTITIES]].sum(axis=1)
         compiled = real >= 0
