@@ -131,13 +131,8 @@ class LayoutContext(ProgramContext):
         slots = np.where((tensor >= 0)[:, :, None], np.concatenate(parts, axis=2), -2)
         opcode = graph.opcode[nodes][:, None]
         self.signature = group_codes(np.concatenate([opcode, *slots.transpose(1, 0, 2)], axis=1))[1]
-        rows = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK)
-        # one number for the three layouts of a row
-        place = (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
-        _, key = np.unique(layout_key(rows.astype(np.int64)) @ place, return_inverse=True)
-        type_key = self.signature[self.table.node] * max(1, len(key)) + key
-        types = np.unique(type_key, return_index=True, return_inverse=True)
-        _, self.type_row, self.row_type = types
+        types = np.column_stack([self.signature[self.table.node], self.table.rows])
+        self.type_row, self.row_type = group_codes(types)
         self.type_configurable: ConfigurableIndex = self.table.node[self.type_row].astype(np.int64)
 
     @cached_property
