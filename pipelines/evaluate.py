@@ -62,6 +62,8 @@ def evaluate(
     if split == "train" and given is None and model_from is None:
         got = "the models were trained on the train split"
         raise XlarankError(got, do="run cross-validate for scores out of fold")
+    if official_indices is not None and not Path(official_indices).is_dir():
+        raise XlarankError(f"{official_indices} is no folder", expected="the official indices")
     work = Workspace.of(workspace)
     evaluation = Evaluation(split)
     chosen = labelled_collections(work, collection)

@@ -361,14 +361,6 @@ def test_segments_are_connected_nodes():
     assert sums({}) == sums({0: 0.0}) == []
 
 
-def test_tiles_have_causes_but_no_nodes(shared_tree, shared_trained):
-    path = next((shared_tree / "npz" / "tile" / "cpu" / "valid").glob("*.npz"))
-    explanation = explain(path, shared_trained, collection=TILE)
-    assert not explanation.nodes and not explanation.segments
-    assert explanation.against == 0, "the first tile is the compiler's default"
-    assert sum(explanation.causes.values()) == pytest.approx(explanation.difference, abs=1e-6)
-
-
 def test_the_time_model_explains_itself_in_nanoseconds_that_add_up():
     """Times are those of the model to the last bit; contributions are float32 sums."""
     graph = read_graph(SAMPLE / "npz/layout/tpu-estimate/random/valid/unet__a.npz", "layout")
@@ -452,7 +444,9 @@ def test_layouts_of_a_gpu_are_ranked_and_explained_by_their_relayouts(tmp_path, 
     assert parts.estimated_ns == (ranking.estimated[0], ranking.estimated[last])
     assert difference == pytest.approx(np.subtract(*parts.estimated_ns), rel=1e-4)
     of_tpu = SAMPLE / "npz/tile/tpu-estimate/valid/otherconvolutions__k04_4aac514ba348.npz"
-    assert explain(of_tpu, work).copies == ()
+    tile = explain(of_tpu, work, config=1)
+    assert (tile.copies, tile.nodes) == ((), ())
+    assert tile.against == 0, "the first tile is the compiler's default"
     explain_command(GPU_GRAPH, workspace=tmp_path, config=0, against="25")
     shown = capsys.readouterr().out
     assert "only 25 needs 6 copies, estimated" in shown
