@@ -192,9 +192,5 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
 
 def _rows_of(keys: NDArray[np.int64]) -> NDArray[np.int8]:
     """Return the rows ``(R, 18)`` of keys; inverse of `_row_keys`."""
-    quotient = keys
-    rows = np.empty((len(keys), _WIDTH), np.int8)
-    for entry in range(_WIDTH):
-        quotient, digit = np.divmod(quotient, _BASE)
-        rows[:, entry] = digit - 1
-    return rows
+    digits = np.unravel_index(keys, (_BASE,) * _WIDTH, order="F")
+    return np.stack(digits, axis=1).astype(np.int8) - np.int8(1)

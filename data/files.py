@@ -95,7 +95,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
         partial = target.with_name(f"{_PARTIAL}{secrets.token_hex(4)}{target.suffix}")
         partial.touch(exist_ok=False)
         yield partial
-        output_target(path)  # check again: the block may have taken hours
         partial.replace(target)
     except OSError as error:
         if partial and error.filename is not None and str(error.filename) != str(partial):

@@ -137,16 +137,13 @@ class ProgramContext:
     @cached_property
     def consumers(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 at (operand, consumer)."""
-        from scipy import sparse
-
-        return sparse.csr_array(self.operands.T)
+        consumers: sparse.csr_array = self.operands.T.tocsr()
+        return consumers
 
     @cached_property
     def neighbours(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 if two nodes share an edge, either way."""
-        from scipy import sparse
-
-        matrix = sparse.csr_array(self.operands + self.consumers)
+        matrix = self.operands + self.consumers
         matrix.data[:] = 1.0
         return matrix
 

