@@ -143,7 +143,7 @@ class ProgramContext:
     @cached_property
     def neighbours(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 if two nodes share an edge, either way."""
-        matrix = self.operands + self.consumers
+        matrix: sparse.csr_array = self.operands + self.consumers
         matrix.data[:] = 1.0
         return matrix
 
