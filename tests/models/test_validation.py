@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from tests.models.helpers import COLUMNS, easy_data, easy_graph, graph_rows, kernel
+from tests.models.helpers import COLUMNS, easy_data, easy_graph, fitted, graph_rows, kernel
 from xlarank.features.rows import GraphRows
 from xlarank.models.losses import LOSSES
 from xlarank.models.member import Loss
@@ -79,18 +79,6 @@ class SpyBooster:
             yield (values[:, 1] - stage * values[:, 2]).astype(np.float64)
 
 
-@dataclass
-class Fits:
-    """Training data and settings of each fit of `SPY`."""
-
-    seen: list[tuple[TrainingData, FitSettings]] = field(default_factory=list)
-
-    def task(self, member, data, settings):
-        self.seen.append((data, settings))
-        return Dataset(data, np.zeros(len(data.cost)), {})
-
-
-FITS = Fits()
 SPY = Model("spy", "layout")
 NAMES = ("cnn__a", "mlp__a", "cnn_train__b", "rnn__a", "mlp__b", "gan__a")
 GRAPHS = [easy_graph(name, 8 + number, seed=number) for number, name in enumerate(NAMES)]
@@ -98,8 +86,16 @@ TRAINING = TrainingData.from_graphs(GRAPHS)
 
 
 @pytest.fixture(autouse=True)
-def spy(monkeypatch):
-    monkeypatch.setitem(LOSSES, "spy", Loss("spy", FITS.task, {}, SpyBooster))
+def fits(monkeypatch):
+    """Training data and settings of each fit of `SPY`."""
+    fits = []
+
+    def dataset(member, data, settings):
+        fits.append((data, settings))
+        return Dataset(data, np.zeros(len(data.cost)), {})
+
+    monkeypatch.setitem(LOSSES, "spy", Loss("spy", dataset, {}, SpyBooster))
+    return fits
 
 
 def validated(data, fold, model, settings):
@@ -124,16 +120,15 @@ def test_tiles_go_by_kind_if_there_are_two_and_layouts_by_family():
     assert {group: fold.held for fold in plan.folds for group in fold.scored} == held
 
 
-def test_no_held_out_family_is_learned_from(monkeypatch):
-    monkeypatch.setattr(FITS, "seen", [])
+def test_no_held_out_family_is_learned_from(fits):
     scored = []
     for fold in family_folds(TRAINING.families, 3):
         scored += validated(TRAINING, fold, SPY, FitSettings(7, 5, 2)).metrics
-        data, used = FITS.seen[-1]
+        data, used = fits[-1]
         assert used == FitSettings(7, 5, 1)
         assert {*data.families}.isdisjoint(TRAINING.families[g] for g in fold.held)
         assert {*data.names} == {*NAMES} - {NAMES[g] for g in fold.held}
-    assert len(FITS.seen) == 3 and sorted(scored) == sorted(NAMES), "every graph is scored once"
+    assert len(fits) == 3 and sorted(scored) == sorted(NAMES), "every graph is scored once"
 
 
 def test_stages_end_with_all_rounds_and_every_configuration_counts(monkeypatch):
@@ -182,26 +177,22 @@ def test_folds_come_in_order_and_stop_with_the_caller():
 
 
 def test_large_graphs_are_scored_in_pieces(monkeypatch):
-    data = easy_data(graphs=3, configs=50)
-    fold = Fold([0], [0])
-    model = Model.of("lambdarank", "layout")
-    settings = FitSettings(30, threads=1)
-    at_once = validated(data, fold, model, settings)
-    whole = model.fit(data, settings)
-    scores = whole.score(data.parts[0])
+    graph = DATA.parts[0]
+    model = fitted("lambdarank", DATA)
+    scores = model.score(graph)
+    stages = [*model.staged(graph, 5)]
     sizes = []
     matrix = GraphRows.matrix
 
-    def watched(self, *args):
-        rows = matrix(self, *args)
-        sizes.extend([len(rows)] * (self.name == data.names[0]))
-        return rows
+    def watched(self, rows):
+        sizes.append(rows.stop - rows.start)
+        return matrix(self, rows)
 
-    monkeypatch.setattr("xlarank.models.member.PIECE", 20)
+    monkeypatch.setattr("xlarank.models.member.PIECE", 4)
     monkeypatch.setattr(GraphRows, "matrix", watched)
-    assert validated(data, fold, model, settings) == at_once
-    assert np.array_equal(whole.score(data.parts[0]), scores)
-    assert max(sizes) == 20
+    assert np.array_equal(model.score(graph), scores)
+    assert np.array_equal([*model.staged(graph, 5)], stages)
+    assert sizes == [4] * 6, "9 rows in three pieces, twice"
 
 
 def test_a_lonely_peak_is_not_chosen():
@@ -215,13 +206,12 @@ def test_a_lonely_peak_is_not_chosen():
     assert curves.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
 
 
-def test_a_graph_held_out_by_another_fold_is_scored_once(monkeypatch):
-    monkeypatch.setattr(FITS, "seen", [])
+def test_a_graph_held_out_by_another_fold_is_scored_once(fits):
     plan = FoldPlan(folds.FAMILY, [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])])
     settings = FitSettings(10, 0, 1)
     curves = plan.curves(TRAINING, SPY, settings)
     assert [*curves.metrics] == TRAINING.names[:4]
-    trained_on = [data.names for data, _ in FITS.seen]
+    trained_on = [data.names for data, _ in fits]
     assert trained_on == [[*NAMES[3:]], [*NAMES[:2], *NAMES[4:]]]
     expected = validated(TRAINING, plan.folds[1], SPY, settings)
     assert curves.metrics[NAMES[2]] == expected.metrics[NAMES[2]]
