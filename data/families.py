@@ -8,34 +8,28 @@ from __future__ import annotations
 
 import re
 
-#: The first match wins: compound names (``mask_rcnn_resnet50``) belong to the more specific
-#: architecture.
-_ARCHITECTURES = (
-    "maskrcnn",
-    "albert",
-    "talking_heads",
-    "bert",
-    "retinanet",
-    "efficientnet",
-    "mobilenet",
-    "mnasnet",
-    "shapemask",
-    "resnet",
-    "unet",
-    "inception",
-    "xception",
-    "alexnet",
-    "transformer",
-    "magenta",
-    "ssd",
-    "nmt",
-)
-#: Patterns of architectures with several spellings.
-_SPELLINGS = {
+#: Names and spellings. The first match wins: compound names (``mask_rcnn_resnet50``) belong to the
+#: more specific architecture.
+_ARCHITECTURES = {
     "maskrcnn": "mask_?rcnn",
+    "albert": "albert",
     "talking_heads": "talking_heads?",
     # ELECTRA and TensorFlow Hub's experts/bert/* are BERT with other weights
     "bert": "(?:bert|electra|experts_(?:pubmed|wiki))",
+    "retinanet": "retinanet",
+    "efficientnet": "efficientnet",
+    "mobilenet": "mobilenet",
+    "mnasnet": "mnasnet",
+    "shapemask": "shapemask",
+    "resnet": "resnet",
+    "unet": "unet",
+    "inception": "inception",
+    "xception": "xception",
+    "alexnet": "alexnet",
+    "transformer": "transformer",
+    "magenta": "magenta",
+    "ssd": "ssd",
+    "nmt": "nmt",
 }
 #: Words that describe how a program is run; a name is cut at the first one.
 _SETTING = re.compile(
@@ -62,8 +56,8 @@ def program_family(name: str) -> str:
     if "__" in name:  # family__variant; a training step belongs to the family of its program
         return name.split("__", 1)[0].removesuffix("_train") or name
     plain = _FINGERPRINT.sub("", name).lower().replace("-", "_")
-    for family in _ARCHITECTURES:
-        if re.search(rf"(?:^|[._]){_SPELLINGS.get(family, family)}", plain):
+    for family, spelling in _ARCHITECTURES.items():
+        if re.search(rf"(?:^|[._]){spelling}", plain):
             return family
     plain = _SUITE.sub("", plain)
     cut = _SETTING.search(plain)
