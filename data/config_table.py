@@ -122,7 +122,9 @@ class ConfigTable:
             total += len(new)
         node, row = np.divmod(np.concatenate(pairs), len(keys))
         start = np.searchsorted(node, np.arange(nodes + 1)).astype(np.int32)
-        return cls(codes, _rows_of(keys[row]), node.astype(np.int32), start)
+        digits = np.unravel_index(keys[row], (_BASE,) * _WIDTH, order="F")  # as in `_row_keys`
+        rows = np.stack(digits, axis=1).astype(np.int8) - np.int8(1)
+        return cls(codes, rows, node.astype(np.int32), start)
 
 
 def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -> NDArray[Any]:
@@ -188,9 +190,3 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
         key *= _BASE * _BASE
         key += digits[:, digit]
     return key
-
-
-def _rows_of(keys: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Return the rows ``(R, 18)`` of keys; inverse of `_row_keys`."""
-    digits = np.unravel_index(keys, (_BASE,) * _WIDTH, order="F")
-    return np.stack(digits, axis=1).astype(np.int8) - np.int8(1)
