@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from xlarank.data.collection import (
     Collection,
-    DataRoot,
     DataRootLike,
     GraphFile,
     Names,
@@ -144,7 +143,7 @@ def submit(
     given = Scores.read(scores, "test")
     orders: dict[str, list[int]] = {}
     configs: dict[str, int] = {}
-    tests = _test_graphs(work, None if data_root is None else find_data_root(data_root), collection)
+    tests = _test_graphs(work, data_root, collection)
     names = {}
     for each, (manifest, files) in tests.items():
         stored = manifest.graphs if manifest is not None else {}
@@ -169,19 +168,21 @@ def submit(
 
 
 def _test_graphs(
-    workspace: Workspace, data_root: DataRoot | None, names: Names
+    workspace: Workspace, data_root: DataRootLike | None, names: Names
 ) -> dict[Collection, tuple[Manifest | None, list[GraphFile]]]:
     """Return the stored test graphs of collections, and the files of others."""
     files: list[GraphFile] = []
     stored = stored_collections(workspace)
     if data_root is not None:
-        files = discover(data_root.npz)
-        require_one_root(data_root, workspace, files)
+        root = find_data_root(data_root)
+        files = discover(root.npz)
+        require_one_root(root, workspace, files)
     elif not stored:
         files = discover(find_data_root().npz)
-    for root in sorted(stored_roots(workspace)) if data_root is None else ():
-        with suppress(DataRootError):  # removed or moved: cover only the graphs of the workspace
-            files += discover(find_data_root(root).npz)
+    else:
+        for path in sorted(stored_roots(workspace)):
+            with suppress(DataRootError):  # removed or moved: cover the graphs of the workspace
+                files += discover(find_data_root(path).npz)
     tests = {}
     for collection in choose(names, [*stored, *(file.collection for file in files)]):
         manifest = read_manifest(workspace, collection, "test")
