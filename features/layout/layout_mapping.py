@@ -88,8 +88,6 @@ def reshaped(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout | None:
     >>> reshaped((0, 1), (4, 6), (1, 4, 6))
     (1, 0, 2)
     """
-    if [size for size in dims if size != 1] == [size for size in new_dims if size != 1]:
-        return _padded(layout, dims, new_dims)
     blocks = _blocks(dims, new_dims)
     if blocks is None:
         return None
@@ -102,29 +100,23 @@ def reshaped(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout | None:
             return None
         by_place[minor] = new
     moved = [dimension for minor in sorted(by_place) for dimension in reversed(by_place[minor])]
-    ones = [dimension for dimension in row_major(len(new_dims)) if new_dims[dimension] == 1]
-    return (*moved, *ones)
-
-
-def _padded(layout: Layout, dims: Sizes, new_dims: Sizes) -> Layout:
-    """Return the layout of a reshape that only adds or drops dimensions of size 1."""
-    old = [dimension for dimension, size in enumerate(dims) if size != 1]
-    new = [dimension for dimension, size in enumerate(new_dims) if size != 1]
-    renumbered = dict(zip(old, new, strict=True))
-    moved = [renumbered[dimension] for dimension in element_order(layout, dims)]
+    only_ones = all(len(old) == len(new) == 1 for old, new in blocks)
     for dimension in row_major(len(new_dims)):
         if new_dims[dimension] == 1:
-            behind = dimension + 1
-            moved.insert(moved.index(behind) + 1 if behind in moved else 0, dimension)
+            at = len(moved)
+            if only_ones:
+                at = moved.index(dimension + 1) + 1 if dimension + 1 in moved else 0
+            moved.insert(at, dimension)
     return tuple(moved)
 
 
 def _blocks(dims: Sizes, new_dims: Sizes) -> list[tuple[Layout, Layout]] | None:
     """Return the smallest blocks of old and new dimensions; None for unlike or empty shapes."""
-    if math.prod(dims) != math.prod(new_dims) or 0 in dims:
-        return None
     old = [dimension for dimension, size in enumerate(dims) if size != 1]
     new = [dimension for dimension, size in enumerate(new_dims) if size != 1]
+    if [dims[dimension] for dimension in old] != [new_dims[dimension] for dimension in new]:
+        if math.prod(dims) != math.prod(new_dims) or 0 in dims:
+            return None
     blocks = []
     while old:
         left = [old.pop(0)]

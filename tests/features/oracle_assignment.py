@@ -6,7 +6,7 @@ operations do to layouts, and operand order, are taken from the code under test;
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import permutations
 from math import prod
@@ -33,9 +33,7 @@ class Instruction:
     dims: tuple[int, ...]
     set_layout: Layout | None = None
     written: Layout | None = None
-
-    def __post_init__(self) -> None:
-        self.wanted: list[Layout | None] = [None] * len(self.operands)
+    wanted: list[Layout | None] = field(default_factory=lambda: [None])
 
 
 def row_major(rank: int) -> Layout:
@@ -69,7 +67,7 @@ class Simulation:
                     reads[-1] = self.emit("constraint", tensor, reads[-1:], operands[node, number])
                     self.order.append(reads[-1])
             self.code[node].operands = reads
-            self.code[node].__post_init__()
+            self.code[node].wanted = [None] * len(reads)
             self.order.append(node)
             if node in outputs:
                 self.order.append(self.standing[node])
