@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
+from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows, random_rows
@@ -200,9 +200,7 @@ def _read_graphs(
         graphs.append(graph)
         names[split].append(graph.name)
     if not graphs:
-        total = sum(len(manifest.graphs) for manifest in manifests.values())
-        count = f"{counted(total, 'graph')} in {' and '.join(manifests)}"
-        got = f"{collection} has {count}, none of which can be trained on"
+        got = f"{collection} has no graph in {' and '.join(manifests)} that can be trained on"
         expected = "a graph with measured runtimes and two configurations that differ"
         raise CollectionError(got, expected=expected, do=f"leave {collection} out")
     return TrainingData(graphs, target_of(collection.hardware)), names

@@ -168,7 +168,7 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
     ):
         save_npz(graph_path(root, f"tile:{collection}", split, "conv__a"), arrays)
     graph_path(root, "tile:torn", "train", "conv__a").write_bytes(b"no zip")
-    none = "has 1 graph in train, none of which can be trained on"
+    none = "has no graph in train that can be trained on"
     only = f"has no graphs in the train split of {work}; rank and submit rank"
     reasons = {"tile:alike": none, "tile:torn": only, "tile:valid": only, "tile:withheld": none}
     build(root, work)
