@@ -313,9 +313,8 @@ def test_without_trees_the_estimate_ranks_saved_and_fitted_again(kind, tmp_path)
 
 def test_trees_of_layouts_begin_at_the_relayout_time_but_not_on_measured_tpus():
     names = [*NAMES[:1], *CPU.estimate["layout"], *DATASET.estimate["layout"]]
-    graphs = [kernel(f"f{n}__a", n) for n in range(3)]
     wide = []
-    for graph in graphs:
+    for graph in kernels(3).parts:
         values = np.repeat(graph.config_values, 2, axis=1)[:, :3]
         wide.append(replace(graph, columns=names, config_values=values))
     for target in (CPU, GPU, TPU, DATASET, UNKNOWN):
