@@ -168,7 +168,7 @@ def _show_advice(advice: Advice) -> None:
     for line in advice.lines:
         say(line)
     if advice.changes:
-        say("operations are laid out in the edited module only: constrain them in the source")
+        say("only the edited module lays out operations: write these constraints into the source")
     say("measure before you keep a layout: docs/reference/programs.md")
 
 
