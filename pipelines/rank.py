@@ -81,11 +81,14 @@ def rank_folder(
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
     """Rank every npz file below a folder; return rankings and reasons for failures by name.
 
-    Hidden files and folders are left out. Raises `GraphFileError` if nothing is left.
+    Hidden files and folders, and virtual environments, are left out. Raises `GraphFileError` if
+    nothing is left.
     """
+    environments = {path.parent for path in folder.rglob("pyvenv.cfg")}
     files = []
     for path in sorted(folder.rglob("*.npz")):
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not is_hidden and environments.isdisjoint(path.parents):
             files.append(path)
     if not files:
         got = f"{folder} holds no npz files"

@@ -274,9 +274,10 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
         rank_folder(shared_trained / "models", shared_trained)
     folder = graph_path(tree, LAYOUT, "valid", "x").parent
     (folder / "broken.npz").write_bytes(b"no zip")
-    hidden = folder / ".venv/lib"
-    hidden.mkdir(parents=True)
-    shutil.copy(folder / "delta__a.npz", hidden / "test-data.npz")
+    for ignored in (".venv/lib", "env/lib"):
+        (folder / ignored).mkdir(parents=True)
+        shutil.copy(folder / "delta__a.npz", folder / ignored / "test-data.npz")
+    (folder / "env/pyvenv.cfg").write_text("")
     rankings, broken = rank_folder(folder, shared_trained)
     assert set(rankings) == {"delta__a", "delta__b"} and set(broken) == {"broken"}
     alone = run(shared_trained, folder / "delta__a.npz")
