@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -289,9 +290,9 @@ def _read_layout(archive: NpzReader, name: str) -> LayoutGraph:
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
     order = np.argsort(ids)  # features must not depend on the order in the file
     in_order = (np.diff(order) > 0).all()
-    blocks = archive.stream("node_config_feat")
-    rows = (block if in_order else block[:, order] for block in blocks)
-    table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
+    with closing(archive.stream("node_config_feat")) as blocks:  # closes the file after errors
+        rows = (block if in_order else block[:, order] for block in blocks)
+        table = ConfigTable.from_blocks(rows, configs=len(program["runtime"]), nodes=len(order))
     check_layouts(program["node_feat"], program["edges"], ids[order][table.node], table.rows)
     operands, dimensions = _read_dots(archive, program)
     return LayoutGraph(

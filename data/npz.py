@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
@@ -67,7 +67,7 @@ class NpzReader:
         with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
             return np.asarray(npy_format.read_array(stream, allow_pickle=False))
 
-    def stream(self, name: str) -> Iterator[NDArray[Any]]:
+    def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
         """Yield an array in blocks of rows, about 1 MB each."""
         with _refusing(f"array {name} is damaged", "a complete array"), self._open(name) as stream:
             header, fortran_order = self._read_header(name, stream)
