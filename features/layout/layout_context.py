@@ -7,7 +7,7 @@ once per type. Shapes name
 - nodes: the nodes of the graph, and their output tensors (`NodeIndex`);
 - K: the configurable nodes, in the order of ``graph.configurable`` (`ConfigurableIndex`);
 - R: the distinct rows of the configuration table, each of one node;
-- T: the types of rows (`TypeIndex`).
+- T: the types of rows.
 
 Configurations are codes, ``(configs, K)`` indices of rows. An attribute ``a_b`` maps from a to b:
 ``row_type`` is ``(R,)`` and holds types.
@@ -31,7 +31,6 @@ from xlarank.features.program.tensors import LANES, SUBLANES, Floats, Ints, layo
 
 NodeIndex = Ints
 ConfigurableIndex = Ints
-TypeIndex = Ints
 
 
 def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats) -> dict[str, NDArray[Any]]:
@@ -107,8 +106,6 @@ class LayoutContext(ProgramContext):
     """
 
     graph: LayoutGraph
-    type_row: Ints
-    row_type: TypeIndex
 
     def __init__(self, graph: LayoutGraph, hardware: str | None = None) -> None:
         super().__init__(graph)
