@@ -86,7 +86,7 @@ def _sum_pairs(context: LayoutContext, pairs: Pairs, all_bytes: float) -> BatchF
     for of_side in sides:
         of_kind = np.repeat(of_side[examples], STATES)
         columns += [unlike * bytes_ * (of_kind == n) for n in range(len(OPCODE_CLASSES))]
-    count = max(1.0, len(pairs))
+    count = max(1.0, len(pairs.left))
     total = max(1.0, float(pairs.bytes.sum()))
     over = [*[count, total] * 3, count, *[all_bytes] * 2 * len(OPCODE_CLASSES)]
     values = np.stack(columns, axis=1) / over

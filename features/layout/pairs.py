@@ -8,8 +8,7 @@ permute a layout to configurable nodes. Shapes are as in `LayoutContext`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,7 @@ _PASSING: Final = tuple(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(NamedTuple):
     """Pairs of slots; arrays are ``(pairs,)``.
 
     Attributes:
@@ -48,9 +46,6 @@ class Pairs:
     left_slot: Ints
     bytes: Floats
     permutation: Ints
-
-    def __len__(self) -> int:
-        return len(self.left)
 
 
 def connected_pairs(context: LayoutContext) -> list[Pairs]:
