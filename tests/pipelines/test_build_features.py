@@ -79,9 +79,7 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
 
 @pytest.mark.slow
 def test_only_what_changed_is_built_again(tree, built):
-    """By content, whatever the date, with the graphs that share its file; what is gone or broken is
-    no longer listed.
-    """
+    """By content, whatever the date, with the graphs of its file; what is gone is not listed."""
 
     def inodes():  # every write moves a new file into place
         parts = built.glob("features/**/[!.]*.parquet")

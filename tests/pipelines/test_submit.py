@@ -22,7 +22,6 @@ from tests.pipelines.trees import (
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.submission import required_count, submission_problems, write_submission
 from xlarank.models.member import Member
-from xlarank.models.stored import ESTIMATED_TIME
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import check_submission, submit
 
@@ -86,30 +85,6 @@ def test_files_without_features_are_named_and_listed_as_far_as_they_can_be_read(
     named = run(trained, tmp_path / "out.csv", collection=[TILE])
     tiles = {row_id for row_id in rows if TILE in row_id}
     assert read_submission(tmp_path / "out.csv").keys() == named.ranked.keys() == tiles
-
-
-@pytest.mark.slow
-def test_the_model_of_each_collection_is_chosen_as_by_rank(trained, tmp_path):
-    """Its own, that of ``model_from``, or the formula."""
-    out = tmp_path / "out.csv"
-    another = "layout:xla:random"
-    copy = trained.joinpath("features", *another.split(":"))
-    shutil.copytree(trained / "features/layout/cpu/random", copy)
-    chosen = [LAYOUT, another]
-    report = run(trained, out, collection=chosen, model_from=None)
-    assert report.ranked_by[another].startswith(ESTIMATED_TIME) and not report.unranked
-    assert "no trained model" in report.ranked_by[another]
-    report = run(trained, out, collection=chosen, model_from="shipped")
-    assert all(report.ranked_by[name].startswith(ESTIMATED_TIME) for name in chosen)
-    report = run(trained, out, collection=chosen, model_from=LAYOUT)
-    assert report.ranked_by == dict.fromkeys(chosen, f"lambdarank of {LAYOUT}")
-    orders = read_submission(out)
-    for name in TREE[LAYOUT]["test"]:
-        assert orders[f"{another}:{name}"] == orders[f"{LAYOUT}:{name}"]
-    report = run(trained, out, collection=["layout:*"])
-    assert list(report.left_out) == [another] and report.unranked == 2
-    with pytest.raises(ModelError, match="there is no model 'layout:cpu:randm'"):
-        run(trained, out, collection=[LAYOUT], model_from="layout:cpu:randm")
 
 
 def test_graphs_without_stored_rows_are_ranked_from_their_files(tree, shared_built, tmp_path):

@@ -19,7 +19,7 @@ from tests.pipelines.trees import (
     tile_graph,
 )
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, XlarankError
+from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models import tuned
 from xlarank.models.losses import params_of
@@ -119,7 +119,7 @@ def test_tuned_parameters_of_the_collection_are_used(built, fits):
 
 
 @pytest.mark.slow
-def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
+def test_the_valid_split_is_trained_on_only_if_requested(built, fits):
     run(built, collection=[LAYOUT], rounds=2)
     splits = {split: list(TREE[LAYOUT][split]) for split in ("train", "valid")}
     assert {name for fit in fits for name in fit["data"].names} == {*splits["train"]}
@@ -128,10 +128,6 @@ def test_the_valid_split_is_trained_on_only_if_requested(tree, built, fits):
     assert (result.graphs, result.families, fits[-1]["data"].names) == (7, 4, names)
     card = model_of(built, LAYOUT).card
     assert card.trained_on == splits and set(card.folds) == set(names)
-    trees.build_fewer_columns(tree, built, split=["valid"])
-    with pytest.raises(FeatureStoreError, match="another version of the columns"):
-        run(built, with_valid=True)
-    run(built, rounds=1)
 
 
 @pytest.mark.slow
