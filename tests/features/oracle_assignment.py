@@ -196,49 +196,37 @@ class Simulation:
         return sum(one.operands.count(at) for one in self.code)
 
     def demanded(self, at: int, demand: Demand):
+        """Layouts that the back end demands of operands, by number, and of the output, -1."""
         one = self.code[at]
-        program = self.program
-        tensors = [(-1, at), *enumerate(one.operands)]
-        if demand == "row-major":
-            return [(number, row_major(len(self.code[tensor].dims))) for number, tensor in tensors]
-        if demand == "batch-major":
-            return [(number, self.batch_major(one.node, number, at)) for number, at in tensors]
+        groups = self.program.groups[one.node]
         demanded = []
-        if demand != "matrices":
-            for number, tensor in tensors:
-                batch, feature, spatial = self.sides(one.node, number)
-                layout = (*feature, *spatial, *batch)
-                if demand == "channels-last" and number == 1:
-                    layout = (*batch, *spatial, *feature)
-                elif demand == "features-in-tiles":
-                    layouts = (*feature, *batch, *spatial), (*batch, *feature, *spatial)
-                    layout = min(layouts, key=partial(self.tiled, tensor))
-                demanded.append((number, layout))
-            return demanded
-        for number, tensor in enumerate(one.operands):
-            rank = len(self.code[tensor].dims)
-            groups = program.groups[one.node][number + 1]
-            if not groups[0] and len(groups[1]) < 2 and len(groups[2]) < 2:
-                continue
-            options = (self.before(tensor), row_major(rank))
-            usable = [layout for layout in options if is_matrix(layout, groups)]
-            usable.append((*groups[0], *groups[2], *groups[1])[::-1])  # batch, contracted, rows
-            demanded.append((number, usable[0]))
-        batch, rows, columns = program.groups[one.node][0]
-        if batch or len(rows) > 1 or len(columns) > 1:
-            demanded.append((-1, row_major(len(one.dims))))
+        tensors = [*enumerate(one.operands)]
+        tensors.insert(len(tensors) if demand == "matrices" else 0, (-1, at))
+        for number, tensor in tensors:
+            whole = row_major(len(self.code[tensor].dims))
+            own = groups[number + 1]
+            batch, second, third = (tuple(sorted(dims)[::-1]) for dims in own)  # minor-most first
+            layouts = [whole]
+            if demand == "batch-major" and batch:
+                rest = [dimension for dimension in whole if dimension not in batch]
+                layouts = [order + batch for order in permutations(rest)]
+            elif demand == "batch-major":
+                layouts = [self.program.preferred[self.code[tensor].node]]
+            elif demand == "channels-last":
+                layouts = [(*second, *third, *batch)]
+                if number == 1:
+                    layouts = [(*batch, *third, *second)]
+            elif demand == "features-in-tiles":
+                layouts = [(*second, *batch, *third), (*batch, *second, *third)]
+            elif demand == "matrices":
+                if not batch and len(second) < 2 and len(third) < 2:
+                    continue
+                if number >= 0:
+                    options = (self.before(tensor), whole)
+                    layouts = [layout for layout in options if is_matrix(layout, own)][:1]
+                    layouts = layouts or [(*own[0], *own[2], *own[1])[::-1]]
+            demanded.append((number, min(layouts, key=partial(self.tiled, tensor))))
         return demanded
-
-    def sides(self, node: int, number: int) -> list[Layout]:
-        """Dimensions of each role, minor-most first."""
-        return [tuple(sorted(dims)[::-1]) for dims in self.program.groups[node][number + 1]]
-
-    def batch_major(self, node: int, number: int, tensor: int) -> Layout:
-        batch, *_ = self.sides(node, number)
-        if not batch:
-            return self.program.preferred[self.code[tensor].node]
-        rest = [d for d in row_major(len(self.code[tensor].dims)) if d not in batch]
-        return min((order + batch for order in permutations(rest)), key=partial(self.tiled, tensor))
 
     def run(self) -> None:
         while self.queue:
