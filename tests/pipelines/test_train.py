@@ -235,36 +235,21 @@ def test_training_rows_are_a_sample(built):
     assert ids[0] == ids[1]
 
 
-OTHER = "layout:tpu-estimate:random"
-
-
-@pytest.fixture
-def pair(built):
-    """A workspace with two collections of the same layout graphs."""
+def test_other_collections_are_learned_from_and_not_judged_on(built, fits):
+    """Two collections of the same layout graphs: a fold of three families lacks one in both."""
+    other = "layout:tpu-estimate:random"
     features = built / "features/layout"
     shutil.copytree(features / "cpu/random", features / "tpu-estimate/random")
-    return Workspace(built)
-
-
-def learn(place, also, **options):
-    chosen = {"collection": [LAYOUT], "also_from": [also], "rounds": 10, **options}
-    trees.train_models(place.root, **chosen)
-    return model_of(place.root)
-
-
-def lacks_a_family(fold):
-    """Return whether a fold of three families in two collections lacks one in both."""
-    are_twice = sorted(fold.names) == sorted(2 * sorted(set(fold.names)))
-    return are_twice and len(set(fold.families)) == 2
-
-
-def test_other_collections_are_learned_from_and_not_judged_on(pair, fits):
-    card = learn(pair, OTHER, rounds=2).card
+    run(built, collection=[LAYOUT], also_from=[other], rounds=2)
+    card = model_of(built).card
     *folds, whole = (fit["data"] for fit in fits)
-    assert whole.columns == card.columns and all(map(lacks_a_family, folds))
+    for fold in folds:
+        assert sorted(fold.names) == sorted([*set(fold.names)] * 2)
+        assert len(set(fold.families)) == 2
     names = list(TREE[LAYOUT]["train"])
-    assert whole.names == [*names, *names] and set(card.folds) == set(names)
-    assert (card.trained_on, card.also_from) == ({"train": names}, {OTHER: names})
+    assert whole.columns == card.columns and whole.names == [*names, *names]
+    assert set(card.folds) == set(names)
+    assert (card.trained_on, card.also_from) == ({"train": names}, {other: names})
     message = r"collection 'layout:tpu:random' is not in .*did you mean"
     with pytest.raises(CollectionError, match=message):
-        learn(pair, "layout:tpu:random")
+        run(built, collection=[LAYOUT], also_from=["layout:tpu:random"])
