@@ -18,7 +18,7 @@ from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.listwise import RANK_SOURCES
 from xlarank.features.rows import GraphRows, rows_table
-from xlarank.features.tile.tile_context import TileContext, kernel_kinds
+from xlarank.features.tile.tile_context import TileContext, kernel_families
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,14 +66,14 @@ def assemble(
     names = columns_in(blocks, "configuration")
     graph_values = np.zeros(len(graph_names), np.float32)
     rows = np.zeros((len(names), len(graph.first)), np.float32).T
-    kinds: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
     normalizer = np.ones(graph.configs, np.int64)
     context: LayoutContext | TileContext
     if isinstance(graph, LayoutGraph):
         context = LayoutContext(graph, hardware=copy_hardware(hardware or ""))
     else:
         context = TileContext(cast(TileGraph, graph))
-        kinds = kernel_kinds(context)
+        families = kernel_families(context)
         normalizer = context.graph.normalizers
     with np.errstate(over="ignore"):  # infinite values are refused
         if isinstance(context, LayoutContext):
@@ -98,7 +98,7 @@ def assemble(
         np.arange(graph.configs),
         graph.runtime,
         normalizer,
-        kinds,
+        families,
     )
 
 

@@ -85,7 +85,8 @@ class GraphRows:
         ids: ``(configs,)`` index of each configuration in the npz file.
         runtime: ``(configs,)`` nanoseconds; 0 if not measured or withheld.
         normalizer: ``(configs,)`` divisor of each runtime; 1 for layouts.
-        kinds: kernel kinds by `xlarank.features.tile.tile_context.kernel_kinds`; empty for layouts.
+        kernel_families: possible families of the kernel (`kernel_families` in
+            `xlarank.features.tile.tile_context`); empty for layouts.
     """
 
     name: str
@@ -96,7 +97,7 @@ class GraphRows:
     ids: NDArray[np.int64]
     runtime: NDArray[np.int64]
     normalizer: NDArray[np.int64]
-    kinds: tuple[str, ...] = ()
+    kernel_families: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of distinct configurations."""

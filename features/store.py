@@ -52,11 +52,11 @@ _BROKEN: Final = (
 
 @dataclass(frozen=True)
 class StoredGraph:
-    """Counts and kernel kinds of a graph's rows, their source, and the number of their file."""
+    """Counts and kernel families of a graph's rows, their source, and the number of their file."""
 
     configs: int
     rows: int
-    kinds: list[str]
+    kernel_families: list[str]
     labelled: bool
     rankable: bool
     part: int
@@ -65,7 +65,13 @@ class StoredGraph:
     @classmethod
     def of(cls, rows: GraphRows, part: int, source: Source) -> StoredGraph:
         return cls(
-            len(rows.ids), len(rows), list(rows.kinds), rows.labelled, rows.rankable, part, source
+            len(rows.ids),
+            len(rows),
+            list(rows.kernel_families),
+            rows.labelled,
+            rows.rankable,
+            part,
+            source,
         )
 
 
@@ -178,7 +184,9 @@ def read_rows(
                 column.to_numpy().astype(np.int64) for column in columns
             )
             arrays = constants[number], values[rows], group, ids, runtime, normalizer
-            graphs.append(GraphRows(name, features, *arrays, kinds=tuple(entry.kinds)))
+            graphs.append(
+                GraphRows(name, features, *arrays, kernel_families=tuple(entry.kernel_families))
+            )
         return graphs
 
 

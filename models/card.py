@@ -54,7 +54,7 @@ class ModelCard:
         others: scores of rankers that need no training on the graphs of ``folds``,
             ``{name: {graph: score}}``.
         target: hardware that it ranks for (`xlarank.data.hardware`); empty if unknown.
-        kinds: kernel families known to be in the training data; empty for layouts.
+        kernel_families: families known to be in the training data; empty for layouts.
         fallback: whether graphs of unseen kernel families are scored by `blend_default`, as out of
             fold.
         also_from: training graphs of other collections by name.
@@ -77,7 +77,7 @@ class ModelCard:
     folds_by: str = FAMILY
     others: dict[str, dict[str, float]] = field(default_factory=dict)
     target: str = ""
-    kinds: list[str] = field(default_factory=list)
+    kernel_families: list[str] = field(default_factory=list)
     fallback: bool = False
     select: str = "mean"
     also_from: dict[str, list[str]] = field(default_factory=dict)
@@ -101,13 +101,14 @@ class ModelCard:
     def fallback_note(self, rows: GraphRows) -> str:
         """Describe the fallback that scores of a graph contain; empty if they contain none.
 
-        A training graph is never unseen, although ``kinds`` lacks its family if it is ambiguous.
+        A training graph is never unseen, although ``kernel_families`` lacks ambiguous ones.
         """
-        unseen = " or ".join(kind for kind in rows.kinds if kind not in self.kinds)
+        possible = rows.kernel_families
+        unseen = " or ".join(name for name in possible if name not in self.kernel_families)
         if not (self.fallback and unseen and 0 in rows.ids) or rows.name in self.known_graphs:
             return ""
         family = f"unseen kernel family ({unseen})"
-        if len(rows.kinds) > 1:
+        if len(possible) > 1:
             family = f"perhaps an unseen kernel family ({unseen})"
         return f"{family}: {FALLBACK}"
 

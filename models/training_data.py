@@ -203,10 +203,12 @@ class TrainingData:
         Groups of other collections are included unless their program or kernel family is held out.
         """
         families = {self.families[group] for group in held_out}
-        kinds = {*chain.from_iterable(self.parts[group].kinds for group in held_out)}
+        kernels = {*chain.from_iterable(self.parts[group].kernel_families for group in held_out)}
         parts = [part for group, part in enumerate(self.parts) if group not in held_out]
         for part in self.also:
-            if program_family(part.name) not in families and kinds.isdisjoint(part.kinds):
+            if program_family(part.name) not in families and kernels.isdisjoint(
+                part.kernel_families
+            ):
                 parts.append(part)
         return TrainingData(parts, self.target)
 

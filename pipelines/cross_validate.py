@@ -137,8 +137,8 @@ def _out_of_fold(
         got = f"there is nothing to hold out by {unit} of the {graphs} of {collection}"
         raise CollectionError(got, expected="graphs of two or more program families")
     if plan.by == KERNEL_FAMILY:
-        kinds = {kind for graph in data.parts for kind in graph.kinds}
-        folds = f"{len(kinds)} kernel families in {len(plan.folds)} folds"
+        families = {name for graph in data.parts for name in graph.kernel_families}
+        folds = f"{len(families)} kernel families in {len(plan.folds)} folds"
         evaluation.notes.append(f"{collection}: {folds}")
         fallback = f"fallback for unseen kernel families: {FALLBACK}"
         evaluation.notes.append(f"{collection}: {fallback}")

@@ -1,4 +1,4 @@
-"""Quantities of a tile graph: the dimensions and unit of its bounds, its kernel kinds.
+"""Quantities of a tile graph: the dimensions and unit of its bounds, its kernel families.
 
 Bounds in Google's TPU files are in physical order (major to minor), the two minor-most in hardware
 tiles of 8 x 128: `copy` of ``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4,
@@ -175,12 +175,12 @@ def run_length(tile: Floats, extents: Floats) -> Floats:
     return run
 
 
-def kernel_kinds(context: TileContext) -> tuple[str, ...]:
-    """Return the possible kinds of the kernel, sorted; usually one.
+def kernel_families(context: TileContext) -> tuple[str, ...]:
+    """Return the possible families of the kernel, sorted; usually one.
 
     Cross-validation holds out kernels by kind. A kind is a loop nest: sizes, names and operations
     around the main one are ignored. The file does not say which dimensions a dot contracts or a
-    reduction sums along, so a kernel with a square operand may have several kinds.
+    reduction sums along, so a kernel with a square operand may have several families.
 
     Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a
     window of 1); dots are batched or transpose an operand (the left one from batch, rows,
@@ -190,11 +190,11 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
 
     >>> from xlarank.data.graph import read_graph
     >>> from xlarank.data.collection import SAMPLE
-    >>> def kinds(name):
-    ...     return kernel_kinds(TileContext(read_graph(SAMPLE / "npz/tile/cpu" / name)))
-    >>> kinds("valid/conv1x1_s2__a.npz"), kinds("valid/bmm_tb__b.npz"), kinds("valid/expsum__b.npz")
-    (('convolution strided pointwise',), ('dot batched right-transposed',), ('reduce minor',))
-    >>> kinds("train/matmul__a.npz")  # 256 x 256 times 256 x 384
+    >>> def families(name):
+    ...     return kernel_families(TileContext(read_graph(SAMPLE / "npz/tile/cpu" / name)))
+    >>> [families(f"valid/{name}.npz") for name in ("conv1x1_s2__a", "bmm_tb__b", "expsum__b")]
+    [('convolution strided pointwise',), ('dot batched right-transposed',), ('reduce minor',)]
+    >>> families("train/matmul__a.npz")  # 256 x 256 times 256 x 384
     ('dot', 'dot left-transposed')
     """
     kind = context.main_class
@@ -215,7 +215,7 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
 
 
 def _dot_kinds(context: TileContext) -> tuple[str, ...]:
-    """Return the kinds of a dot; an operand with equal sizes may be transposed or not."""
+    """Return the families of a dot; an operand with equal sizes may be transposed or not."""
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
     words = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
@@ -232,14 +232,14 @@ def _dot_kinds(context: TileContext) -> tuple[str, ...]:
 
 
 def _reduction_kinds(context: TileContext) -> tuple[str, ...]:
-    """Return the kinds of a reduction, by the dimensions whose removal gives the output."""
+    """Return the families of a reduction, by the dimensions whose removal gives the output."""
     if len(context.main_operands) == 0:
         return ("reduce",)
     operand = context.main_operands[0]
     output = context.dims[context.main, : context.rank[context.main]]
-    kinds = {
+    families = {
         "reduce" if context.default_layout[operand, 0] in remaining else "reduce minor"
         for remaining in combinations(range(context.rank[operand]), len(output))
         if (context.dims[operand, list(remaining)] == output).all()
     }
-    return tuple(sorted(kinds or {"reduce"}))
+    return tuple(sorted(families or {"reduce"}))

@@ -54,10 +54,10 @@ def family_folds(families: Sequence[str], limit: int) -> list[Fold]:
     return [Fold(groups, groups) for groups in map(sorted, folds)]
 
 
-def kernel_family_folds(kinds: Sequence[Sequence[str]], limit: int) -> list[Fold]:
+def kernel_family_folds(families: Sequence[Sequence[str]], limit: int) -> list[Fold]:
     """Return folds that score kernels, holding out all kernels that may be of the same family.
 
-    ``kinds`` lists the possible families of each kernel. Kernels with equal lists form a fold.
+    ``families`` lists the possible families of each kernel. Kernels with equal lists form a fold.
     Kernels of unknown family, and folds without training data, are omitted. While there are more
     than ``limit`` folds, the two are merged whose union holds out the fewest kernels, unless it
     holds out all.
@@ -70,17 +70,17 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
     [Fold(scored=[0, 1], held=[0, 1]), Fold(scored=[2], held=[2])]
     """
     folds = []
-    for possible_families in sorted({tuple(sorted(possible)) for possible in kinds if possible}):
+    for possible_families in sorted({tuple(sorted(possible)) for possible in families if possible}):
         scored = [
-            i for i, possible in enumerate(kinds) if tuple(sorted(possible)) == possible_families
+            i for i, possible in enumerate(families) if tuple(sorted(possible)) == possible_families
         ]
-        held = [i for i, possible in enumerate(kinds) if set(possible) & set(possible_families)]
-        if len(held) < len(kinds):
+        held = [i for i, possible in enumerate(families) if set(possible) & set(possible_families)]
+        if len(held) < len(families):
             folds.append(Fold(scored, held))
     while len(folds) > limit:
         pairs = combinations(range(len(folds)), 2)
         count, a, b = min((len({*folds[a].held, *folds[b].held}), a, b) for a, b in pairs)
-        if count == len(kinds):
+        if count == len(families):
             break
         merged = folds.pop(b)
         scored = sorted({*folds[a].scored, *merged.scored})
@@ -131,14 +131,14 @@ class FoldPlan:
         Kernels of one family occur in several programs, so folds by program would not measure how
         well unseen kernel families are ranked.
         """
-        return cls.of_graphs(data.names, [graph.kinds for graph in data.parts], limit)
+        return cls.of_graphs(data.names, [graph.kernel_families for graph in data.parts], limit)
 
     @classmethod
     def of_graphs(
-        cls, names: Sequence[str], kinds: Sequence[Sequence[str]], limit: int = MOST_FOLDS
+        cls, names: Sequence[str], families: Sequence[Sequence[str]], limit: int = MOST_FOLDS
     ) -> FoldPlan:
         """Return folds from the graphs' names and possible kernel families (empty for layouts)."""
-        by_kernel_family = kernel_family_folds(kinds, limit)
+        by_kernel_family = kernel_family_folds(families, limit)
         if len(by_kernel_family) > 1:
             return cls(KERNEL_FAMILY, by_kernel_family)
         return cls(FAMILY, family_folds([program_family(name) for name in names], limit))

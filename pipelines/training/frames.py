@@ -161,7 +161,7 @@ def _graph_rows(part: pl.DataFrame, features: list[str]) -> GraphRows:
 def _fold_table(graphs: dict[str, StoredGraph]) -> pl.LazyFrame:
     """Return ``graph, fold, held_out`` of the graphs that can be trained on."""
     names = [name for name, graph in graphs.items() if graph.labelled and graph.rankable]
-    plan = FoldPlan.of_graphs(names, [graphs[name].kinds for name in names])
+    plan = FoldPlan.of_graphs(names, [graphs[name].kernel_families for name in names])
     scored = {number: fold for fold, (members, _) in enumerate(plan.folds) for number in members}
     rows = []
     for graph, name in enumerate(names):

@@ -63,7 +63,7 @@ class StoredTrainingSet:
         """Return the card of a model with its number of rounds and its metrics out of fold."""
         data = self.data.training_groups()
         # only kernels whose family is certain; none for layouts
-        kernel_families = {part.kinds[0] for part in data.parts if len(part.kinds) == 1}
+        certain = {part.kernel_families[0] for part in data.parts if len(part.kernel_families) == 1}
         return ModelCard(
             collection=str(self.collection),
             rounds=rounds,
@@ -74,7 +74,7 @@ class StoredTrainingSet:
             folds=folds,
             folds_by=self.plan.by,
             target=self.collection.hardware,
-            kinds=sorted(kernel_families),
+            kernel_families=sorted(certain),
             fallback=self.plan.fallback,
             select=select,
             rows=len(data.cost),

@@ -32,7 +32,7 @@ from tests.graphs import LAYOUT_PROGRAM, Node, parameter, tile_row
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
 from xlarank.features.tile.bounds import InnerLoop
-from xlarank.features.tile.tile_context import TileContext, kernel_kinds
+from xlarank.features.tile.tile_context import TileContext, kernel_families
 from xlarank.features.tile.tpu_time import COSTS, WindowLoop
 
 ROOT = {"is_root": 1}
@@ -328,7 +328,7 @@ KINDS = {
 
 def test_the_sample_is_of_the_kinds_that_it_was_written_as():
     paths = [*SAMPLE.glob("tile/cpu/*/*.npz")]
-    kinds_of = {path.stem: kernel_kinds(TileContext(read_graph(path, "tile"))) for path in paths}
+    kinds_of = {path.stem: kernel_families(TileContext(read_graph(path, "tile"))) for path in paths}
     assert kinds_of and all(KINDS[name.split("__")[0]] in kinds_of[name] for name in kinds_of)
     # kernels with a square operand or result, in which either dimension could be the contracted one
     assert sum(len(kinds) > 1 for kinds in kinds_of.values()) == 13

@@ -78,9 +78,9 @@ def easy_data(graphs=6, configs=60, seed=0):
 BOUNDS = [f"bounds__{slot}_{i}__log" for slot in TILE_SLOTS for i in range(MAX_RANK)]
 
 
-def kernel(name, logs, costs, *, kinds=("dot",)):
+def kernel(name, logs, costs, *, families=("dot",)):
     """Return a kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]``."""
     features = np.zeros((len(logs), len(BOUNDS)))
     features[:, BOUNDS.index("bounds__output_0__log")] = logs
     rows = graph_rows(name, costs, features=features, columns=["size", *BOUNDS])
-    return replace(rows, kinds=tuple(kinds))
+    return replace(rows, kernel_families=tuple(families))

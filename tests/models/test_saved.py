@@ -171,9 +171,9 @@ def test_only_kinds_never_seen_fall_back(tmp_path):
     data = TrainingData.from_graphs(graphs)
     plain = {"min_data_in_leaf": 1, "feature_fraction": 1.0}
     model = fitted("lambdarank", data, seeds=2, kind="tile", **plain)
-    saved(model, tmp_path, kinds=["dot"], fallback=True)
+    saved(model, tmp_path, kernel_families=["dot"], fallback=True)
     model = Model.load(tmp_path)
-    assert (model.card.kinds, model.card.fallback, model.kind) == (["dot"], True, "tile")
+    assert (model.card.kernel_families, model.card.fallback, model.kind) == (["dot"], True, "tile")
     weights = "weight 0.5 on the compiler's default"
     perhaps = f"perhaps an unseen kernel family (dot left-transposed): {weights}"
     for kinds, order, fallback in (
@@ -181,7 +181,7 @@ def test_only_kinds_never_seen_fall_back(tmp_path):
         (("dot", "dot left-transposed"), [0, 1, 3, 2], perhaps),
         (("copy",), [0, 1, 3, 2], f"unseen kernel family (copy): {weights}"),
     ):
-        graph = kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], kinds=kinds)
+        graph = kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], families=kinds)
         assert np.argsort(model.score(graph), kind="stable").tolist() == order
         assert model.card.fallback_note(graph) == fallback
     trained_on = replace(graph, name="family0__a")

@@ -49,14 +49,14 @@ def test_a_held_out_family_is_held_out_everywhere():
     assert training.training_groups().names == [*DATA.names, "family1__z", "other__a"]
     assert np.array_equal(training.training_groups().matrix()[-9:], ALSO[1].matrix())
 
-    several = kernel("g__dot", [1, 2], [10, 20], kinds=("copy", "dot"))
-    other = kernel("g__slice", [1, 2], [10, 20], kinds=("slice",))
+    several = kernel("g__dot", [1, 2], [10, 20], families=("copy", "dot"))
+    other = kernel("g__slice", [1, 2], [10, 20], families=("slice",))
     training = replace(tiles(("dot",), ("copy",)), also=[several, other])
     assert training.training_groups([0]).names == ["f1__1", "g__slice"], "by all possible kinds"
 
 
 def tiles(*kinds):
-    graphs = [kernel(f"f{i % 2}__{i}", [1, 2], [10, 20], kinds=of) for i, of in enumerate(kinds)]
+    graphs = [kernel(f"f{i % 2}__{i}", [1, 2], [10, 20], families=of) for i, of in enumerate(kinds)]
     return TrainingData.from_graphs(graphs)
 
 

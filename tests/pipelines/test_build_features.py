@@ -73,7 +73,9 @@ def test_every_graph_of_every_collection_and_split_is_stored(tree, tmp_path):
     assert written.recipe == Recipe.of("layout", "cpu")
     assert written.columns == rows.columns == all_columns("layout")
     source = Source.of(path)
-    entry = StoredGraph(24, 22, kinds=[], labelled=True, rankable=True, part=0, source=source)
+    entry = StoredGraph(
+        24, 22, kernel_families=[], labelled=True, rankable=True, part=0, source=source
+    )
     assert written.graphs["beta__a"] == entry
 
 

@@ -374,7 +374,7 @@ def test_training_and_cross_validation_go_by_kinds(kernels):
     assert result.chosen_by == "3 folds by kernel family"
     card = model_of(workspace.root, TILE).card
     assert (card.target, card.folds_by) == ("cpu", "kernel-family")
-    assert card.kinds == ["convolution", "dot", "dot batched"]
+    assert card.kernel_families == ["convolution", "dot", "dot batched"]
     assert set(card.folds) == set(KERNELS["train"])
     for model in (None, "lambdarank"):  # kernel families are held out by default, as in training
         found = cross_validate(workspace, model, rounds=5, threads=1)
