@@ -12,12 +12,12 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import Layout
 from xlarank.features.layout.layout_program import LayoutProgram
 from xlarank.features.layout.relayout_quantities import copy_amounts, node_amounts
-from xlarank.features.layout.relayouts import Relayouts
+from xlarank.features.layout.relayouts import Copies
 from xlarank.features.program.tensors import order_text
 
 
 @dataclass(frozen=True)
-class ConfigRelayout:
+class ConfigCopy:
     """A copy that the compiler inserts.
 
     Attributes:
@@ -69,20 +69,20 @@ class SlowNode:
 
 def config_costs(
     graph: LayoutGraph, config: int, hardware: str
-) -> tuple[list[ConfigRelayout], list[SlowNode]]:
+) -> tuple[list[ConfigCopy], list[SlowNode]]:
     """Return the copies and the slow nodes of a configuration, both in descending order of time."""
     context = LayoutContext(graph)
     machine = HARDWARE[hardware]
     program = LayoutProgram(context, machine)
     rows = context.table.codes[graph.group[[config]]]
     assignment = Assignment(program, context.row_type[rows])
-    relayouts = Relayouts(assignment)
-    copies = []
-    for copy in relayouts.chained if machine.simplifies else relayouts.every:
-        last = relayouts.last[copy] if machine.simplifies else copy.instruction
-        amounts = copy_amounts(relayouts, copy, chained=machine.simplifies)
+    copies = Copies(assignment)
+    priced_copies = []
+    for copy in copies.chained if machine.simplifies else copies.every:
+        last = copies.last[copy] if machine.simplifies else copy.instruction
+        amounts = copy_amounts(copies, copy, chained=machine.simplifies)
         node = assignment.tensor[copy.instruction]
-        priced = ConfigRelayout(
+        priced = ConfigCopy(
             node=node,
             before=copy.before,
             after=copy.after,
@@ -91,12 +91,12 @@ def config_costs(
             bytes=program.bytes[node],
             nanoseconds=sum(machine.costs.get(name, 0.0) * n for name, n in amounts.items()),
         )
-        copies.append(priced)
+        priced_copies.append(priced)
     nodes = []
-    for node, name, amount, mask in node_amounts(relayouts):
+    for node, name, amount, mask in node_amounts(copies):
         ns = machine.costs.get(name, 0.0) * amount
         if mask and ns:
             nodes.append(SlowNode(node, name, ns))
-    copies.sort(key=lambda copy: -copy.nanoseconds)
+    priced_copies.sort(key=lambda copy: -copy.nanoseconds)
     nodes.sort(key=lambda node: -node.nanoseconds)
-    return copies, nodes
+    return priced_copies, nodes

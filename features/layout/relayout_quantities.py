@@ -21,7 +21,7 @@ from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.layout_mapping import minor_dimension, read_stride, row_major
 from xlarank.features.layout.layout_program import LayoutProgram
-from xlarank.features.layout.relayouts import Relayout, Relayouts
+from xlarank.features.layout.relayouts import Copies, Copy
 from xlarank.features.program.slots import DOT_ROLES, node_flops
 from xlarank.features.program.tensors import Floats, log2p
 
@@ -65,26 +65,26 @@ def relayout_quantities(program: LayoutProgram, types: NDArray[np.integer]) -> F
 
     ``types`` ``(configs, K)`` are the types of their rows.
     """
-    relayouts = Relayouts(Assignment(program, types))
+    copies = Copies(Assignment(program, types))
     amounts: dict[Mask, Floats] = defaultdict(lambda: np.zeros(len(QUANTITIES)))
-    for chained, copies in ((True, relayouts.chained), (False, relayouts.every)):
-        for relayout, mask in copies.items():
-            for name, amount in copy_amounts(relayouts, relayout, chained=chained).items():
+    for chained, masks in ((True, copies.chained), (False, copies.every)):
+        for copy, mask in masks.items():
+            for name, amount in copy_amounts(copies, copy, chained=chained).items():
                 amounts[mask][_NUMBER[name]] += amount
-    for _, name, amount, mask in node_amounts(relayouts):
+    for _, name, amount, mask in node_amounts(copies):
         amounts[mask][_NUMBER[name]] += amount
     table = np.array([*amounts.values()]).reshape(-1, len(QUANTITIES))
     return np.asarray(unpacked([*amounts], len(types)) @ table)
 
 
-def copy_amounts(relayouts: Relayouts, relayout: Relayout, *, chained: bool) -> dict[str, int]:
+def copy_amounts(copies: Copies, copy: Copy, *, chained: bool) -> dict[str, int]:
     """Return what a copy adds to each quantity, as the rest of a chain or as one of all."""
-    program = relayouts.program
-    node = relayouts.assignment.tensor[relayout.instruction]
+    program = copies.program
+    node = copies.assignment.tensor[copy.instruction]
     size = program.bytes[node]
-    layouts = relayout.before or relayout.after, relayout.after
+    layouts = copy.before or copy.after, copy.after
     stride = 2  # if there is no single one
-    if relayout.before is not None:
+    if copy.before is not None:
         stride = read_stride(*layouts, program.dims[node])
     prefix = "" if chained else "every_"
     amounts = {
@@ -97,9 +97,9 @@ def copy_amounts(relayouts: Relayouts, relayout: Relayout, *, chained: bool) -> 
     return {**amounts, "strided": round(size * math.log2(1 + stride))}
 
 
-def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, str, int, Mask]]:
+def node_amounts(copies: Copies) -> Iterator[tuple[int, str, int, Mask]]:
     """Yield what layouts add to quantities of nodes themselves: node, quantity, amount, where."""
-    assignment = relayouts.assignment
+    assignment = copies.assignment
     program = assignment.program
     for instruction, choices in assignment.constraint.items():
         node = assignment.tensor[instruction]
@@ -116,7 +116,7 @@ def node_amounts(relayouts: Relayouts) -> Iterator[tuple[int, str, int, Mask]]:
         elif node in program.reduced:
             tensor = program.operands[node][0]
             removed = program.reduced[node]
-            for layout, mask in relayouts.wanted[node, 0].items():
+            for layout, mask in copies.wanted[node, 0].items():
                 if len(layout) > 1 and minor_dimension(layout, program.dims[tensor]) not in removed:
                     yield node, "column_reduced", program.bytes[tensor], mask
         elif keeps and len(program.dims[node]) > 1:

@@ -28,7 +28,7 @@ _INDIFFERENT: Final = frozenset({"broadcast", "constant", "iota"})
 Link = tuple[int, Layout, int, Mask]
 
 
-class Relayout(NamedTuple):
+class Copy(NamedTuple):
     """A copy of an instruction's output from one layout to another.
 
     The copy of a chain counts at its producer, or at a reshape: ``after`` is the layout from which
@@ -41,7 +41,7 @@ class Relayout(NamedTuple):
     after: Layout
 
 
-class Relayouts:
+class Copies:
     """Copies under every configuration of a batch.
 
     Attributes:
@@ -55,9 +55,9 @@ class Relayouts:
         self.assignment = assignment
         self.program = assignment.program
         self.written, self.wanted = sink_copies(assignment)
-        self.every: dict[Relayout, Mask] = defaultdict(int)
-        self.chained: dict[Relayout, Mask] = defaultdict(int)
-        self.last: dict[Relayout, int] = {}
+        self.every: dict[Copy, Mask] = defaultdict(int)
+        self.chained: dict[Copy, Mask] = defaultdict(int)
+        self.last: dict[Copy, int] = {}
         self._find_every()
         self._find_chained()
 
@@ -93,13 +93,13 @@ class Relayouts:
         for _, source, wanted, mask in self._reads(self.assignment.wanted):
             for written, part in outputs[source].items():
                 if written != wanted and part & mask:
-                    self.every[Relayout(source, written, wanted)] |= part & mask
+                    self.every[Copy(source, written, wanted)] |= part & mask
         for node in sorted(self.program.reshapes):
             for wanted, mask in self.assignment.wanted[node, 0].items():
                 unmoved = self.program.to_output(node, wanted)
                 for written, part in outputs[node].items():
                     if part & mask and not self._same(unmoved, written, node):
-                        self.every[Relayout(node, None, written)] |= part & mask
+                        self.every[Copy(node, None, written)] |= part & mask
 
     # ---- chains
 
@@ -155,7 +155,7 @@ class Relayouts:
                     before = row_major(len(dims[self.program.operands[node][0]]))
                     after = row_major(len(dims[node]))
                 if not self._same(after, unmoved, node):
-                    self._add(Relayout(node, after, unmoved), last, part)
+                    self._add(Copy(node, after, unmoved), last, part)
                 yield from self._before(node, before, node, part)
 
     def _end(self, producer: int, unmoved: Layout, last: int, mask: Mask) -> None:
@@ -166,11 +166,11 @@ class Relayouts:
             if self._same(written, unmoved, producer) or self._swapped(producer, written, unmoved):
                 continue
             if part & mask:
-                self._add(Relayout(producer, written, unmoved), last, part & mask)
+                self._add(Copy(producer, written, unmoved), last, part & mask)
 
-    def _add(self, relayout: Relayout, last: int, mask: Mask) -> None:
-        self.chained[relayout] |= mask
-        self.last[relayout] = last
+    def _add(self, copy: Copy, last: int, mask: Mask) -> None:
+        self.chained[copy] |= mask
+        self.last[copy] = last
 
     def _swapped(self, instruction: int, written: Layout, unmoved: Layout) -> bool:
         """Return whether a row-major dot writes this layout by exchanging its operands."""

@@ -17,7 +17,7 @@ from xlarank.data.graph import Graph, GraphLike, LayoutGraph
 from xlarank.data.structure import tensor_ranks
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace, WorkspaceLike
 from xlarank.features.catalogue import cause_of
-from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
+from xlarank.features.layout.config_costs import ConfigCopy, SlowNode, config_costs
 from xlarank.features.layout.hardware import copy_hardware
 from xlarank.features.layout.time_model import config_times
 from xlarank.features.program.program_context import ProgramContext
@@ -37,7 +37,7 @@ DEFAULT: Final = "default"
 _COVERED: Final = 0.8
 #: Maximum distance in edges between connected nodes of a segment.
 _MAX_DISTANCE: Final = 2
-_Cost = TypeVar("_Cost", ConfigRelayout, SlowNode)
+_Cost = TypeVar("_Cost", ConfigCopy, SlowNode)
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,8 +78,8 @@ class Explanation(Table):
     notes: tuple[str, ...]
     nodes: tuple[dict[str, Any], ...] = ()
     segments: tuple[dict[str, Any], ...] = ()
-    copies: tuple[ConfigRelayout, ...] = ()
-    copies_against: tuple[ConfigRelayout, ...] = ()
+    copies: tuple[ConfigCopy, ...] = ()
+    copies_against: tuple[ConfigCopy, ...] = ()
     slow_nodes: tuple[SlowNode, ...] = ()
     slow_nodes_against: tuple[SlowNode, ...] = ()
 

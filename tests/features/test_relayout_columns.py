@@ -13,7 +13,7 @@ from tests.graphs import parameter
 from xlarank.data.collection import Collection
 from xlarank.data.graph import read_graph
 from xlarank.features.assembly import assemble
-from xlarank.features.layout.config_costs import ConfigRelayout, SlowNode, config_costs
+from xlarank.features.layout.config_costs import ConfigCopy, SlowNode, config_costs
 from xlarank.features.layout.layout_assignment import Assignment
 from xlarank.features.layout.layout_mapping import element_order
 from xlarank.features.layout.relayout_quantities import (
@@ -75,7 +75,7 @@ def test_costs_of_a_configuration():
     size = 512 * 256 * 4
     copy_ns = 1e9 * 2 * size / 4.8e12 + 1000
     ((copy,), _) = config_costs(graph, 1, "nvidia-h200")
-    assert copy == ConfigRelayout(3, (0, 1), (1, 0), 3, (), size, pytest.approx(copy_ns))
+    assert copy == ConfigCopy(3, (0, 1), (1, 0), 3, (), size, pytest.approx(copy_ns))
     dot_ns = pytest.approx(0.87 * 1e9 * 2 * 512 * 128 * 256 / 494.7e12)
     assert config_costs(graph, 2, "nvidia-h200")[1] == [SlowNode(3, "strided_dots", dot_ns)]
     (there, back), (turned_dot,) = config_costs(graph, 1, "cpu")

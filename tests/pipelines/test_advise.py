@@ -149,7 +149,7 @@ def test_entry_layouts_are_chosen_by_the_compiler_and_set_by_the_printed_code(co
     value = json.loads((tmp_path / "mine.advice.json").read_text())
     assert value["inputs"][0]["minor_to_major"] == [0, 1]
     assert value["speedup"] == pytest.approx(4, rel=0.01)
-    assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
+    assert value["diagnosis"]["copies"][0]["tensor"] == "layer['w']"
 
 
 def test_operations_around_copies_are_laid_out_in_the_edited_module(compiler, tmp_path, capsys):
@@ -287,7 +287,7 @@ def test_copies_are_named_by_their_tensors():
     output = Leaf("output", "result", "", "f32[8,8]")
     result = diagnose(text, [weight], [output])
     keys = ("name", "kind", "tensor", "cycles")
-    assert [tuple(copy[key] for key in keys) for copy in result.relayouts] == [
+    assert [tuple(copy[key] for key in keys) for copy in result.copies] == [
         ("of_weight", "weight", "w", 4),
         ("between", "between", "first -> second", 3),
         ("of_output", "output", "result", 1),

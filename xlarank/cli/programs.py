@@ -200,7 +200,7 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
             "name": copy["tensor"],
             "source": Path(copy["source"]).name,
         }
-        for copy in diagnosis.relayouts[:_SHOWN]
+        for copy in diagnosis.copies[:_SHOWN]
     )
 
 

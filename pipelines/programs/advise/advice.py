@@ -82,7 +82,7 @@ class Advice:
         names = [leaf.name for leaf in self.inputs if leaf.kind == "input" and not leaf.looped]
         if not names or not self.diagnosis.cycles:
             return ""
-        copies = [copy for copy in self.diagnosis.relayouts if copy["tensor"] in names]
+        copies = [copy for copy in self.diagnosis.copies if copy["tensor"] in names]
         cost = sum(copy["cycles"] for copy in copies) / self.diagnosis.cycles
         gain = 1 / (1 / self.speedup + cost)
         text = f"net gain {gain:.3f} with {', '.join(names)} laid out anew in each call"

@@ -46,9 +46,9 @@ class Diagnosis:
     """Estimated cycles of a compiled program; all records begin with the costliest.
 
     Attributes:
-        moved_cycles: sum over ``relayouts``.
+        moved_cycles: sum over ``copies``.
         operations: name, opcode, shape, origin, source and cycles of all runs.
-        relayouts: copies and transposes forced by layouts: also the layouts ``before`` and
+        copies: copies and transposes forced by layouts: also the layouts ``before`` and
             ``after``, the ``kind`` and name of the ``tensor`` as of a `Leaf`, or ``between`` two
             operations.
     """
@@ -57,14 +57,14 @@ class Diagnosis:
     moved_cycles: int
     summary: str
     operations: list[dict[str, Any]]
-    relayouts: list[dict[str, Any]]
+    copies: list[dict[str, Any]]
 
 
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
-    """Return costs and relayouts of a compiled program, with names of inputs and outputs."""
+    """Return costs and copies of a compiled program, with names of inputs and outputs."""
     operations = read_operations(text)
     costs = []
-    relayouts = []
+    copies = []
     entry = next((op.computation for op in operations), "")  # its operations come first
     for op in sorted((op for op in operations if op.total), key=lambda op: -op.total):
         cost: dict[str, Any] = {
@@ -76,15 +76,15 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
             "cycles": op.total,
         }
         costs.append(cost)
-        if op.relayout:
+        if op.is_copy:
             leaves = (inputs, outputs) if op.computation == entry else ((), ())
             kind, tensor = _tensor_of(op, *leaves)
             layouts = {"before": op.before, "after": op.layout}
-            relayouts.append(cost | layouts | {"kind": kind, "tensor": tensor})
+            copies.append(cost | layouts | {"kind": kind, "tensor": tensor})
     cycles = sum(op.total for op in operations)
-    moved = sum(op.total for op in operations if op.relayout)
-    summary = _summary(Counter(copy["kind"] for copy in relayouts), moved, cycles)
-    return Diagnosis(cycles, moved, summary, costs, relayouts)
+    moved = sum(op.total for op in operations if op.is_copy)
+    summary = _summary(Counter(copy["kind"] for copy in copies), moved, cycles)
+    return Diagnosis(cycles, moved, summary, costs, copies)
 
 
 def _summary(kinds: Counter[str], moved: int, cycles: int) -> str:
@@ -100,10 +100,10 @@ def _summary(kinds: Counter[str], moved: int, cycles: int) -> str:
 
 
 def _tensor_of(copy: Operation, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> tuple[str, str]:
-    """Return a relayout's ``kind`` and ``tensor``; inputs and outputs are of the entry alone."""
+    """Return a copy's ``kind`` and ``tensor``; inputs and outputs are of the entry alone."""
 
     def passes(op: Operation) -> bool:
-        return op is copy or op.relayout or op.opcode in _PASSING
+        return op is copy or op.is_copy or op.opcode in _PASSING
 
     producer = user = last = copy
     while passes(producer) and producer.inputs:

@@ -227,7 +227,7 @@ def around_copies(text: str) -> list[_OrderByDimensions]:
     before_copies: _OrderByDimensions = {}
     after_copies: _OrderByDimensions = {}
     each = []
-    copies = [op for op in read_operations(text) if op.relayout and op.total]
+    copies = [op for op in read_operations(text) if op.is_copy and op.total]
     for copy in sorted(copies, key=lambda op: -op.total):
         producers = (copy.layout, "inputs", before_copies)
         consumers = (copy.before, "users", after_copies)

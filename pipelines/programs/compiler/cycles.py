@@ -107,7 +107,7 @@ class Operation:
         return int(self.rest[1:].partition(")")[0]) if self.opcode == "parameter" else -1
 
     @property
-    def relayout(self) -> bool:
+    def is_copy(self) -> bool:
         """True if the operation only changes layout or order (a fusion: also type and shape)."""
         moved = self.before != self.layout
         if self.opcode in ("copy", "transpose"):

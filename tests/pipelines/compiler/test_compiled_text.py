@@ -141,8 +141,8 @@ def by_name(text: str = RELAID) -> dict[str, Operation]:
 
 def test_operations_are_relayouts_if_they_only_move_data():
     operations = by_name()
-    relayouts = [name for name, operation in operations.items() if operation.relayout]
-    assert relayouts == ["copy.1", "one"] and [*operations] == ["p", "copy.1", "same", "one", "two"]
+    copies = [name for name, operation in operations.items() if operation.is_copy]
+    assert copies == ["copy.1", "one"] and [*operations] == ["p", "copy.1", "same", "one", "two"]
     copy = operations["copy.1"]
     assert (copy.before, copy.layout, copy.cycles, copy.shape) == ((1, 0), (0, 1), 7, "f32[16,8]")
     assert (copy.origin, copy.source, copy.dimensions) == ("w", "/home/me/step.py:31", (16, 8))
