@@ -53,9 +53,7 @@ def output_of(command: str, folder: str) -> list[Text]:
 
 
 def part(lines: list[Text], first: str, end: str, left_out: str) -> list[Text]:
-    """Return the lines from the one that begins with ``first`` to before that with ``end``,
-    without the columns that match ``left_out`` in the first line.
-    """
+    """Return the lines from ``first`` up to ``end``, without the columns ``left_out``."""
     start = next(at for at, line in enumerate(lines) if line.plain.startswith(first))
     stop = next(at for at, line in enumerate(lines) if at > start and line.plain.startswith(end))
     if not left_out:

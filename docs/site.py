@@ -1,6 +1,4 @@
-"""Pages of the site that are generated from the code when it is built: `mkdocs` calls
-`on_files`.
-"""
+"""Pages of the site that are generated from the code; `mkdocs` calls `on_files`."""
 
 from __future__ import annotations
 
