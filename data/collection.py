@@ -22,7 +22,7 @@ from xlarank.data.schema import LEVELS
 from xlarank.data.schema import SPLITS as SPLITS
 
 ENVIRONMENT: Final = "XLARANK_DATA"
-#: Kaggle's mount of the competition; it is in ``competitions/`` of the same folder by now.
+#: Kaggle's mount of the competition; newer notebooks mount it below ``competitions/``.
 KAGGLE: Final = Path("/kaggle/input/predict-ai-model-runtime")
 HOME: Final = Path("~/data/tpugraphs")
 SAMPLE: Final = Path(__file__).parent / "sample"
@@ -210,7 +210,7 @@ def find_data_root(named: DataRootLike | None = None) -> DataRoot:
     if from_environment := os.environ.get(ENVIRONMENT):
         return _named_root(Path(os.path.expanduser(from_environment)), ENVIRONMENT)
     home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, does not fail without a home
-    sample = "the embedded sample; `data_root` names other data"
+    sample = "the embedded sample; pass `data_root` for other data"
     mounts = [KAGGLE, KAGGLE.parent / "competitions" / KAGGLE.name]
     mounts += sorted(map(Path, glob.glob(f"{KAGGLE.parent}/datasets/*/*")))
     reasons = dict.fromkeys(mounts, "Kaggle's mount")

@@ -8,7 +8,7 @@ from typing import Final
 from xlarank.data.errors import ParameterError
 from xlarank.data.schema import LEVELS, SPLITS
 
-#: Hardware of a file of the TpuGraphs dataset: layouts as a TPU v3 chose and ran them. Other names
+#: Hardware of the files of the TpuGraphs dataset, whose layouts XLA chose on a TPU v3. Other names
 #: are chips, for constraints that are set in a program of one's own.
 TPUGRAPHS: Final = "tpugraphs"
 #: Sources of the TpuGraphs dataset.
@@ -35,7 +35,7 @@ def is_hardware(name: str) -> bool:
 
 
 def hardware_of(source: str) -> str:
-    """Return the hardware that a source of labels names by its beginning; empty if it names none.
+    """Return the hardware that the name of a source begins with; empty if it names none.
 
     >>> sources = ("xla", "cpu-mine", "tpu-estimate", "tpu-v4-estimate", "nvidia-h200-mine", "mine")
     >>> [hardware_of(source) for source in sources]

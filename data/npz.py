@@ -30,8 +30,9 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, Ru
 class NpzReader:
     """An open npz archive with the arrays ``names``.
 
-    Raises `GraphFileError` unless the file is a zip archive; its methods do unless the array is
-    plain and complete. Their messages omit the file name, which `xlarank.data.errors.naming` adds.
+    Raises `GraphFileError` unless the file is a zip archive; its methods raise it for a missing,
+    non-numeric or damaged array. Their messages omit the file name, which
+    `xlarank.data.errors.naming` adds.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,10 +1,10 @@
 """Stored features: parquet files of many small graphs or one large one.
 
 Each split of a collection has a manifest. A row is a *distinct* configuration, with the columns of
-`xlarank.features.rows.rows_table`. Between its keys and its features, lists hold the ids of all
-configurations identical to it and their measurements, 0 if there is none. A column costs 300 bytes
-per file, more than its values in a graph of 64 rows, so a file has many graphs. The metadata holds
-a CRC-32 of the entire file, because Parquet's checksums omit the footer.
+`xlarank.features.rows.rows_table`. Between its keys and its features, list columns hold the ids and
+the runtimes (0: not measured) of all configurations identical to it. A column costs 300 bytes per
+file, more than its values in a graph of 64 rows, so a file has many graphs. The metadata holds a
+CRC-32 of the entire file, because Parquet's checksums omit the footer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _BROKEN: Final = (
 
 @dataclass(frozen=True)
 class StoredGraph:
-    """Counts and kernel families of a graph's rows, their source, and the number of their file."""
+    """Summary of a graph's stored rows, with their source and the number of their file."""
 
     configs: int
     rows: int
@@ -272,7 +272,7 @@ def stored_roots(workspace: Workspace) -> set[str]:
 def changed_files(collection: Collection, split: str, manifest: Manifest) -> dict[str, str]:
     """Return by name which files are "changed", "added" or "removed" since the rows were built.
 
-    Without the collection in the data root there are none.
+    Empty if the data root no longer has the collection.
     """
     try:
         folder = find_data_root(manifest.data_root).npz.joinpath(*collection.parts)
@@ -305,7 +305,7 @@ def require_unchanged(collection: Collection, split: str, manifest: Manifest) ->
 def each_graph(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest | None = None
 ) -> Iterator[GraphRows]:
-    """Yield the graphs of a split in the order of its manifest (read unless passed), if any.
+    """Yield the graphs of a split in the order of its manifest; none if it was not built.
 
     Raises `FeatureStoreError` as `scan_rows`, and for rows of another version of the columns.
     """

@@ -93,7 +93,7 @@ def loss_of(estimator: Any) -> Loss:
 
 
 def name_of(estimator: Any) -> str:
-    """Return an estimator's class; raise `ParameterError` without ``fit`` and ``predict``."""
+    """Return the name of an estimator's class; raise `ParameterError` without its methods."""
     methods = [getattr(estimator, name, None) for name in ("fit", "predict")]
     if isinstance(estimator, type) or not all(map(callable, methods)):
         expected = "an object with fit(X, y, group=) and predict(X)"
@@ -103,8 +103,8 @@ def name_of(estimator: Any) -> str:
 
 def _refuse(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
     name = member.loss.name
-    do = "pass GraphRanker(estimator=...)"
-    raise ModelError(f"there is no estimator {name} to fit", expected="the estimator itself", do=do)
+    do = f"pass GraphRanker(estimator={name}(...))"
+    raise ModelError(f"{name} can be loaded, but not fitted by its name", do=do)
 
 
 #: Estimators that are saved, by the name of their class. Loaded ones score and are not fitted.

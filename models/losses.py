@@ -47,7 +47,8 @@ _TIE_TOLERANCE = ParamSpec(
     0.0,
     Interval(0),
     OneOf((0.0, 0.001, 0.003, 0.01, 0.03)),
-    "maximum relative difference of tied costs; runs differ by 0.001 on a TPU, 0.03 on a busy CPU",
+    "costs that differ by at most this share are ties; runs differ by 0.001 on a TPU, 0.03 on a "
+    "busy CPU",
 )
 #: Parameters of a loss on sampled pairs.
 PAIRS: Final[Specs] = {
@@ -137,7 +138,7 @@ def pairwise(member: Member, data: TrainingData, settings: FitSettings) -> Datas
 
 
 def log_time(member: Member, data: TrainingData, settings: FitSettings) -> Dataset:
-    """Return labels and objective of least squares on log2 time, from the target's estimate on.
+    """Return labels and objective of least squares on log2 time, starting from the estimate.
 
     Trees learn the ratio of time to estimate. For layouts they learn it up to a factor per graph,
     because runtimes of different programs are not comparable. All graphs have equal weight. A score

@@ -140,8 +140,7 @@ def _out_of_fold(
         families = {name for graph in data.parts for name in graph.kernel_families}
         folds = f"{len(families)} kernel families in {len(plan.folds)} folds"
         evaluation.notes.append(f"{collection}: {folds}")
-        fallback = f"fallback for unseen kernel families: {FALLBACK}"
-        evaluation.notes.append(f"{collection}: {fallback}")
+        evaluation.notes.append(f"{collection}: fallback for unseen kernel families: {FALLBACK}")
     rankings: Rankings = {}
     title = f"cross-validating {collection}"
     with steps_of(title, len(models) * len(plan.folds)) as step:
@@ -161,6 +160,6 @@ def _out_of_fold(
         if graph.name in curves.metrics:
             add_untrained(rankings, collection, graph)
         else:
-            reason = "all graphs may be of its kernel family"
+            reason = "no fold could hold out its kernel family"
             evaluation.left_out[f"{collection} {graph.name}"] = reason
     return rankings

@@ -22,10 +22,9 @@ class ConfigCopy:
 
     Attributes:
         node: node whose output is copied.
-        before, after: its layouts, minor to major; ``before`` is None if no layout describes the
-            order in which elements come.
-        read: node at the end of the chain of transposes and reshapes, often ``node`` itself.
-        readers: nodes that read this one; empty if the program returns it.
+        before, after: its layouts, minor to major; ``before`` is None if the order of the
+            elements is not a layout.
+        readers: nodes that read the copy; empty if the program returns it.
         bytes: bytes of the output, without padding; a copy reads and writes them.
         nanoseconds: estimated time of the copy.
     """
@@ -33,7 +32,6 @@ class ConfigCopy:
     node: int
     before: Layout | None
     after: Layout
-    read: int
     readers: tuple[int, ...]
     bytes: int
     nanoseconds: float
@@ -45,7 +43,7 @@ class ConfigCopy:
         return f"{before} to {order_text(self.after)}"
 
 
-#: Why a node is slow, by the name of a quantity that costs time on some hardware.
+#: Reasons for slow nodes, by the quantity that costs time.
 REASONS: Final = {
     "constrained_turned": "is written or read in a set layout other than row-major",
     "strided_dots": "reads both operands across the contracted dimension",
@@ -86,7 +84,6 @@ def config_costs(
             node=node,
             before=copy.before,
             after=copy.after,
-            read=assignment.tensor[last],
             readers=tuple(dict.fromkeys(program.readers[assignment.tensor[last]])),
             bytes=program.bytes[node],
             nanoseconds=sum(machine.costs.get(name, 0.0) * n for name, n in amounts.items()),

@@ -263,7 +263,7 @@ class Assignment:
     def _from_output(self, place: Operand, layout: Layout, mask: Mask) -> None:
         """Propagate the layout of an output to the instruction's operands and to its readers."""
         instruction, _ = place
-        mask &= self.written[instruction].get(layout, 0)  # elsewhere it was replaced since
+        mask &= self.written[instruction].get(layout, 0)  # elsewhere it has been replaced
         if len(layout) > 1 and instruction not in self.constraint:
             self._to_operands(instruction, layout, mask)
         for operand, part in self._readers[instruction]:

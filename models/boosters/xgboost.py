@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any, Final, Self
 
 import numpy as np
 
-from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.boosters.lightgbm import LIGHTGBM
 from xlarank.models.params import MAX_DEPTH, Interval, ParamSpec, Specs
@@ -53,9 +51,10 @@ class XGBoostBooster:
 
     @classmethod
     def fit(cls, dataset: Dataset, used: Indices, settings: FitSettings) -> Self:
-        module = _xgboost()
+        import xgboost as xgb
+
         data = dataset.data
-        train = module.QuantileDMatrix(
+        train = xgb.QuantileDMatrix(
             data.matrix(used),
             dataset.label,
             weight=dataset.weight,
@@ -64,10 +63,8 @@ class XGBoostBooster:
             max_bin=_MAX_BIN,
             nthread=settings.threads,
         )
-        with module.config_context(verbosity=0):
-            return cls(
-                module.train({**dataset.params, "max_bin": _MAX_BIN}, train, settings.rounds)
-            )
+        with xgb.config_context(verbosity=0):
+            return cls(xgb.train({**dataset.params, "max_bin": _MAX_BIN}, train, settings.rounds))
 
     @property
     def rounds(self) -> int:
@@ -86,9 +83,9 @@ class XGBoostBooster:
             yield scores - self.relevance(values, stop)
 
     def contributions(self, values: Matrix) -> Floats:
-        return np.asarray(
-            self.trees.predict(_xgboost().DMatrix(values), pred_contribs=True), np.float64
-        )
+        import xgboost as xgb
+
+        return np.asarray(self.trees.predict(xgb.DMatrix(values), pred_contribs=True), np.float64)
 
     def gains(self) -> Floats:
         # XGBoost names unnamed columns f0, f1, ... and omits those without a split.
@@ -104,22 +101,13 @@ class XGBoostBooster:
     @classmethod
     def read(cls, text: str, features: int) -> Self:
         """Read trees on ``features`` columns; raises `ValueError`."""
-        module = _xgboost()
+        import xgboost as xgb
+
         try:
-            with module.config_context(verbosity=0):
-                trees = module.Booster(model_file=bytearray(text.encode("utf-8")))
-        except module.core.XGBoostError as error:
+            with xgb.config_context(verbosity=0):
+                trees = xgb.Booster(model_file=bytearray(text.encode("utf-8")))
+        except xgb.core.XGBoostError as error:
             raise ValueError(str(error).split("\n", 1)[0]) from error
         if trees.num_features() != features:
             raise ValueError(f"its trees are on {trees.num_features()} columns, not {features}")
         return cls(trees)
-
-
-def _xgboost() -> ModuleType:
-    try:
-        import xgboost
-    except ImportError as error:
-        got = f"the model xgb-pairwise needs the module xgboost ({error})"
-        do = "pip install xgboost-cpu (or xgboost), or choose another model"
-        raise ModelError(got, expected="xgboost 3.2 or newer", do=do) from error
-    return xgboost

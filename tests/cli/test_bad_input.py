@@ -98,7 +98,7 @@ def test_a_broken_file_makes_commands_fail_after_their_work(tree, trained, tmp_p
     for words in (["info"], ["build-features", "--workspace", trained]):
         outcome = here(*words, "--data-root", tree)
         assert outcome.code == 1 and "swish__a: cannot be opened" in outcome.errors[0]
-        assert "1 broken file; the others were dealt with" in outcome.errors[-1]
+        assert "1 broken file; all others were processed" in outcome.errors[-1]
     few = ("--rounds", "20", "--seeds", "1")
     outcome = here("train", "--workspace", tmp_path / "new", "--data-root", tree, *few)
     assert outcome.code == 1 and "swish__a" in outcome.errors[0], "built first"

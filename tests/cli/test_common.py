@@ -121,13 +121,13 @@ def test_many_broken_files_are_printed_in_few_lines(capsys):
     first = ", ".join(f"tile:cpu train net__{number}" for number in range(3))
     assert printed(broken) == [
         f"error: {first} and 188 more: no zip",
-        "error: 191 broken files; the others were dealt with",
+        "error: 191 broken files; all others were processed",
     ]
     assert printed(broken, verbose=True)[0].count("net__") == 191
     forged = printed(["\nerror: all is lost"])[0]
     assert forged.endswith("\\nerror: all is lost"), "no file name forges a line"
     lines = printed([f"reason {i}" for i in range(60)])
-    assert len(lines) == 22 and lines[20] == "error: and 40 more; --verbose names all of them"
+    assert len(lines) == 22 and lines[20] == "error: and 40 more; --verbose lists all"
 
 
 def test_info_of_a_file_shows_the_noise_of_its_labels(small):

@@ -75,7 +75,7 @@ def test_costs_of_a_configuration():
     size = 512 * 256 * 4
     copy_ns = 1e9 * 2 * size / 4.8e12 + 1000
     ((copy,), _) = config_costs(graph, 1, "nvidia-h200")
-    assert copy == ConfigCopy(3, (0, 1), (1, 0), 3, (), size, pytest.approx(copy_ns))
+    assert copy == ConfigCopy(3, (0, 1), (1, 0), (), size, pytest.approx(copy_ns))
     dot_ns = pytest.approx(0.87 * 1e9 * 2 * 512 * 128 * 256 / 494.7e12)
     assert config_costs(graph, 2, "nvidia-h200")[1] == [SlowNode(3, "strided_dots", dot_ns)]
     (there, back), (turned_dot,) = config_costs(graph, 1, "cpu")

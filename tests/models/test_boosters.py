@@ -1,6 +1,5 @@
 """Losses on LightGBM and XGBoost: labels, query groups, bins, parameters, initial scores."""
 
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -190,17 +189,6 @@ def test_parameters_labels_and_weights_of_xgboost(monkeypatch):
     assert matrix.get_label() == pytest.approx(labels)
     assert matrix.get_uint_info("group_ptr").tolist() == [0, 4, 6]
     assert matrix.get_weight() == pytest.approx([0.75, 1.5]), "a weight a graph: 3 in all for each"
-
-
-def test_without_xgboost_it_says_what_to_install(monkeypatch, tmp_path):
-    data = easy_data(graphs=2)
-    saved(fitted("xgb-pairwise", data, rounds=1), tmp_path)
-    for module in [name for name in sys.modules if name.partition(".")[0] == "xgboost"]:
-        monkeypatch.setitem(sys.modules, module, None)  # the import fails
-    for call in (lambda: fitted("xgb-pairwise", data), lambda: Model.load(tmp_path)):
-        with pytest.raises(ModelError, match=r"needs the module xgboost .*pip install xgboost-cpu"):
-            call()
-    fitted("lambdarank", data, rounds=1)
 
 
 (ESTIMATE,) = CPU.estimate["tile"]

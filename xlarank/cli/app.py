@@ -63,8 +63,8 @@ advise mynet:program --budget 1
 advise step.hlo.pb --budget 20 --minutes 30 --out advice
 demo
 """
-#: Next command. ``{kept}`` stands for what the finished command recorded, the other words for its
-#: options; if it recorded nothing, no command is shown.
+#: Next command. ``{kept}`` is what the finished command recorded, the other words are its options;
+#: without a record, no command is shown.
 NEXT: Final = {
     "info": "{kept}{data_root}{collection}",
     "build-features": "train{workspace}{collection}",

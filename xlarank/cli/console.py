@@ -49,7 +49,7 @@ class Run:
     Attributes:
         json_on_stdout: whether all but JSON goes to standard error.
         words: parts of the next command (`xlarank.cli.app.NEXT`): options, and what was kept.
-        broken: files that were left out when features were built first, with the reasons.
+        broken: files that were left out when missing features were built, with the reasons.
     """
 
     quiet: bool = False
@@ -110,7 +110,7 @@ def list_lines(title: str, lines: Sequence[str], *, error: bool = False) -> None
     """Print lines after their title, at most `_MAX_LINES` unless verbose."""
     shown = [*lines] if current_run.verbose else [*lines[:_MAX_LINES]]
     if len(shown) < len(lines):
-        shown.append(f"and {len(lines) - len(shown):,} more; --verbose names all of them")
+        shown.append(f"and {len(lines) - len(shown):,} more; --verbose lists all")
     for line in shown:
         say(line, "red" if error else "yellow", label=f"{title}: ", error=error)
 
@@ -157,7 +157,7 @@ def finish(broken: dict[str, str]) -> None:
         file = f"{name.rsplit(' ', 1)[-1]}.npz"  # the reason often begins with the name again
         reason_of[name] = reason.removeprefix(f"{file}: ").removeprefix(f"{file} ")
     list_reasons("error", reason_of, error=True)
-    error_line(f"{counted(len(broken), 'broken file')}; the others were dealt with")
+    error_line(f"{counted(len(broken), 'broken file')}; all others were processed")
     raise typer.Exit(1)
 
 

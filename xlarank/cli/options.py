@@ -110,21 +110,21 @@ Collections = Annotated[
 ]
 ModelOf = Annotated[
     str | None,
-    Option("--collection", "-c", callback=recorded, help="Collection whose model may rank."),
+    Option("--collection", "-c", callback=recorded, help="Collection whose model ranks."),
 ]
 RankedBy = Annotated[
     str | None,
     Option(
         callback=recorded,
-        help="trained: the collection's model; shipped: what needs no training; or a collection "
-        "with a model, or its folder. Default: the highest mean out of fold.",
+        help="trained: the collection's model; shipped: the ranker that needs no training; or a "
+        "collection with a model, or its folder. Default: the highest mean out of fold.",
     ),
 ]
 ScoreFile = Annotated[
     Path | None,
     Option(help="Parquet or csv with graph, configuration, score, to use instead of a model."),
 ]
-Select = Annotated[str, Option(help="Score to select by: mean, or robust (- std / 4).")]
+Select = Annotated[str, Option(help="Score to select by: mean, or robust: mean - std / 4.")]
 Target = Annotated[
     str | None,
     Option(
@@ -141,7 +141,7 @@ Json = Annotated[
 Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
 Seed = Annotated[int, Option(min=0, help="Seed of all random numbers.")]
 Threads = Annotated[int, Option(min=-1, help="Threads for training; 0 or -1: all cores.")]
-Rounds = Annotated[int, Option(min=1, help="Most boosting rounds; folds choose.")]
+Rounds = Annotated[int, Option(min=1, help="Maximum number of boosting rounds; folds choose.")]
 
 
 def moved_to_front(arguments: Sequence[str]) -> list[str]:
@@ -209,7 +209,7 @@ def built_workspace(
 def build_changed(
     workspace: Workspace, collections: Sequence[str] | None = None, splits: Sequence[str] = ()
 ) -> None:
-    """Build rows again whose graph files have changed since, with their settings."""
+    """Build rows again whose graph files have changed, with their stored settings."""
     from xlarank.data.collection import choose_splits, find_data_root
     from xlarank.features.store import changed_files, read_manifests, stored_collections
 

@@ -12,12 +12,15 @@ from xlarank.data.errors import counted
 from xlarank.data.hlo.encoding import shape_text
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.pipelines.programs.compiler.constrain import Order
-from xlarank.pipelines.programs.compiler.cycles import FREE, Operation, read_operations
+from xlarank.pipelines.programs.compiler.cycles import Operation, read_operations
 from xlarank.pipelines.programs.leaves import Leaf
 from xlarank.pipelines.programs.sources import source_line
 
 #: Opcodes that may lie between a copy and the operations that it connects.
-_PASSING: Final = FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
+_PASSING: Final = frozenset(
+    "bitcast convert copy copy-done copy-start get-tuple-element opt-barrier reshape tuple "
+    "while".split()
+)
 #: Code that sets entry layouts after ``step, arguments = function()``.
 _CODE: Final = """\
 from jax.experimental.layout import Format, Layout

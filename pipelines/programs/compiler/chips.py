@@ -16,7 +16,7 @@ class Chip:
 
     Attributes:
         topology: libtpu's name of its smallest slice; empty if programs are measured.
-        megahertz: clock rate; measured "cycles" are nanoseconds.
+        megahertz: clock rate; 1000 if programs are measured, whose cycles are nanoseconds.
         device: display name, if programs are measured.
     """
 
@@ -68,14 +68,14 @@ CHIPS: Final = {
 }
 
 
-def device_chip(kind: str, platform: str) -> Chip:
-    """Return the target of JAX's default device, by its kind and platform.
+def device_chip(kind: str) -> Chip:
+    """Return the target of JAX's default device, by its kind.
 
-    >>> device_chip("NVIDIA H100 80GB HBM3", "gpu").name, device_chip("Tesla T4", "gpu").name
+    >>> device_chip("NVIDIA H100 80GB HBM3").name, device_chip("Tesla T4").name
     ('nvidia-h100', 'gpu-tesla-t4')
-    >>> device_chip("TPU v5 lite", "tpu").name, device_chip("cpu", "cpu").name
+    >>> device_chip("TPU v5 lite").name, device_chip("cpu").name
     ('tpu-v5e', 'cpu')
-    >>> CHIPS["tpu-v3"].source, device_chip("TPU v3", "tpu").source  # estimated, measured
+    >>> CHIPS["tpu-v3"].source, device_chip("TPU v3").source  # estimated, measured
     ('tpu-estimate', 'tpu-v3')
     """
     words = re.sub(r"[- ]\d+gb.*", "", kind.lower()).replace(" lite", "e")

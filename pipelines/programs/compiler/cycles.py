@@ -30,10 +30,6 @@ _IDENTITIES: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 _MOVES: Final = frozenset(
     {"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"}
 )
-#: Opcodes without a kernel.
-FREE: Final = frozenset(
-    {"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"}
-)
 _SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
 
 
@@ -44,8 +40,8 @@ class Operation:
     Attributes:
         inputs, users: operations of the same computation that it reads, and that read it.
         body: operations that a fusion runs.
-        runs: number of runs of its computation, set by `read_operations`, as is the next.
-        source: ``file:line``, if known.
+        runs: number of runs of its computation, set by `read_operations`.
+        source: ``file:line``, if known, set by `read_operations`.
     """
 
     computation: str
@@ -124,10 +120,10 @@ Computations = Mapping[str, Sequence[Operation]]
 
 
 def read_estimate(text: str) -> tuple[int, int]:
-    """Return the estimated cycles in a compiled program's text, and the loops counted once.
+    """Return the estimated cycles in a compiled program's text, and the loops that count once.
 
-    The cycles of ``while`` bodies are multiplied by their trip count (1 if unknown), a
-    ``conditional`` counts as its most expensive branch, and computations of a ``fusion`` are
+    The cycles of a ``while`` body are multiplied by its trip count; a loop of an unknown one counts
+    once. A ``conditional`` counts as its most expensive branch, computations of a ``fusion`` are
     ignored. Raises `CompilerError` if the text has no entry computation.
     """
     cycles, unknown, _ = _estimate_run(*_read_computations(text))
@@ -243,7 +239,7 @@ def _tuple_index(op: Operation) -> int | None:
 
 
 def read_operations(text: str) -> list[Operation]:
-    """Return the operations of all counted computations of a compiled or optimised program."""
+    """Return the operations of all computations that a compiled or optimised program runs."""
     entry, computations = _read_computations(text)
     _, _, runs_of = _estimate_run(entry, computations)
     sources = _sources(text)

@@ -100,7 +100,7 @@ class Compiler(AbstractContextManager["Compiler", None]):
             raise
         self.versions: dict[str, str] = reply
         if target == "device":
-            self.target = device_chip(reply["device"], reply["platform"])
+            self.target = device_chip(reply["device"])
             # a TPU allows one process; a GPU autotunes by timing kernels
             if reply["platform"] != "cpu":
                 self.jobs = 1
