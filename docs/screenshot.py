@@ -35,8 +35,8 @@ SHOWN: Final = (
         "evaluate -c layout:cpu:random",
         (
             ("layout:", "graph", ""),
-            ("ranker", "better", "(?<=Kendall tau).*"),
-            ("better", "times", ""),
+            ("ranker", "times", "(?<=Kendall tau).*"),
+            ("times", "next:", ""),
         ),
     ),
 )
