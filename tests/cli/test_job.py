@@ -114,7 +114,7 @@ def test_the_demo_shows_what_ranks_on_one_screen_and_submits_it(tmp_path):
     done = ended(start("demo", cwd=tmp_path), timeout=900)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
-    assert len(lines) <= 60 and max(map(len, lines)) <= 100
+    assert len(lines) <= 45 and max(map(len, lines)) <= 100
     reports = tmp_path / "work/demo/reports"
     assert "Open work/demo/reports/report.html in a browser" in lines[-1]
     assert (reports / "report.html").is_file() and "26 rows, checked" in done.out

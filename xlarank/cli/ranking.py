@@ -194,7 +194,7 @@ def submit(
         out, work, data_root=root, collection=collection or (), model_from=model_from, scores=scores
     )
     console.current_run.keep(out)
-    show_submission(report)
+    _show_submission(report)
     write_json(json_file, report)
     finish(report.broken | console.current_run.broken)
     if report.unranked:
@@ -206,7 +206,7 @@ def submit(
         raise Exit(1)
 
 
-def show_submission(report: Submission) -> None:
+def _show_submission(report: Submission) -> None:
     show_rows(
         {"collection": name, ">graphs": count, "ranked by": report.ranked_by[name]}
         for name, count in report.rows.items()
