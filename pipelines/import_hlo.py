@@ -76,8 +76,8 @@ def import_hlo(
 ) -> tuple[list[dict[str, Any]], list[str], dict[str, str]]:
     """Write a graph file below ``out`` for every program in ``files``.
 
-    A folder stands for the files in it that hold a program before optimisation. Of files with one
-    name, such as ``NAME.hlo.pb`` and ``NAME.txt``, the first is read. An HLO program gets one
+    A folder stands for the files in it that hold a program before optimisation. Of programs with
+    one name, such as ``NAME.hlo.pb`` and ``NAME.txt``, the first is read. An HLO program gets one
     configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` keeps its
     configurations and runtimes; a ``TuningData`` becomes a tile graph per kernel. ``collection`` is
     by default ``layout:own:default``, or ``tile:own`` for kernels. ``target`` is the hardware that
@@ -108,12 +108,14 @@ def import_hlo(
     with steps_of("importing programs", len(files)) as step:
         for file in files:
             programs: list[_Program] = []
-            first = firsts.setdefault(file.with_name(graph_name(file)), file)
+            named = file.with_name(graph_name(file))
+            first = firsts.get(named, file)
             try:
                 if first == file:
                     programs += _programs(file)
+                    firsts[named] = file
                 else:
-                    left_out.append(f"{file}: {first.name} is the same program")
+                    left_out.append(f"{file}: {first.name} has the same name and was read")
             except XlarankError as error:
                 if file in in_folders and isinstance(error, NoProgramError):
                     left_out.append(f"{file}: holds no program")

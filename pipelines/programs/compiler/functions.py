@@ -130,6 +130,6 @@ def import_function(name: str) -> tuple[Any, Any]:
     except Exception as error:  # a module may raise anything
         got = f"{name} is no program ({type(error).__name__}: {first_line(error)})"
         expected = "a function, importable from here, that returns a callable and its arguments"
-        do = "wrap it: def program(): return step, (weights, batch)"
+        do = "check the name, or wrap it: def program(): return step, (weights, batch)"
         raise CompilerError(got, expected=expected, do=do) from error
     return step, tuple(arguments)
