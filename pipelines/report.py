@@ -45,8 +45,8 @@ Row = dict[str, Any]
 
 #: The evaluated split; graphs that the ranker knows are left out.
 SPLIT: Final = "valid"
-#: Metrics in the table of graphs.
-_METRICS: Final = ("score", "slowdown@1", "slowdown@5")
+#: Metrics beside the score in the table of graphs.
+_SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
 #: Maximum number of dots of a chart.
 _MAX_POINTS: Final = 500
 #: Number of rows of tables of copies and of columns.
@@ -126,7 +126,7 @@ def section(workspace: Workspace, collection: Collection) -> dict[str, Any]:
         "ranked_by": choice.reason.replace(str(workspace.root), workspace.root.name),
         "board": comparison_cells(compared(rankings), metric),
         "graphs": [
-            {"graph": name} | {metric: metrics[name][metric] for metric in _METRICS}
+            {"graph": name, metric: scores[name]} | {key: metrics[name][key] for key in _SLOWDOWNS}
             for name in worst_first
         ],
         "left_out": left_out,

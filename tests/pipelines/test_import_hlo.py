@@ -56,12 +56,12 @@ def test_a_folder_of_dumps_is_a_list_of_files(tmp_path):
     (folder / "inner").mkdir(parents=True)
     for name in ("b.hlo.pb", "a.pb", ".hidden.pb", "inner/c.pb"):
         saved(folder / name, matmul_module())
-    (folder / "b-buffer-assignment.txt").write_text("BufferAssignment:\n")
+    (folder / "b").write_text("BufferAssignment:\n")
     outside = saved(tmp_path / "a b (1).hlo.pb", matmul_module())
     graphs, left_out, broken = import_hlo([folder, outside], tmp_path / "root")
     assert sorted(graph["graph"] for graph in graphs) == ["a", "a b (1)", "b"]
     assert not broken
-    assert left_out == [f"{folder / 'b-buffer-assignment.txt'}: holds no program"]
+    assert left_out == [f"{folder / 'b'}: holds no program"]
     (tmp_path / "none").mkdir()
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports/a.txt").write_text("BufferAssignment:\n")
@@ -216,21 +216,19 @@ def test_the_first_configurations_are_compiled(best, tmp_path, monkeypatch):
 
 
 def test_modules_after_optimisation_and_for_several_devices_are_named(tmp_path):
-    (dump := tmp_path / "dump").mkdir()
+    (tmp_path / "dump").mkdir()
     optimised = matmul_module()
     optimised.computations[1].instructions[3].opcode = "bitcast"
-    file = saved(dump / "after.pb", optimised)
-    (dump / "before").write_text("a report")
-    saved(dump / "before.pb", matmul_module())
-    (dump / "before.txt").write_text("HloModule before")
+    file = saved(tmp_path / "dump" / "after.pb", optimised)
+    saved(tmp_path / "dump" / "before.pb", matmul_module())
+    (tmp_path / "dump" / "before.txt").write_text("HloModule before")
     ((graph,), _, _) = import_hlo([file], tmp_path / "out")
     assert "it has bitcast: a module after optimisation; take *before_layout" in graph["notes"][0]
-    graphs, left_out, broken = import_hlo([dump], tmp_path / "out")
+    graphs, left_out, broken = import_hlo([tmp_path / "dump"], tmp_path / "out")
     assert [graph["graph"] for graph in graphs] == ["before"] and not broken
     assert left_out == [
         f"{file}: a module after optimisation",
-        f"{dump / 'before'}: holds no program",
-        f"{dump / 'before.txt'}: before.pb has the same name and was read",
+        f"{tmp_path / 'dump/before.txt'}: before.pb has the same name and was read",
     ]
     with pytest.raises(HloError, match=r"after.pb is a module after optimisation .it has bitcast"):
         propose(file, "tpu-v4")
