@@ -12,6 +12,7 @@ from unittest import mock
 
 import optuna
 import pytest
+from optuna.study import Study
 from optuna.trial import TrialState
 
 from tests.cli.conftest import here
@@ -159,15 +160,24 @@ def test_poor_trials_stop_on_the_first_rung_but_not_the_defaults(built, monkeypa
 
 
 def test_a_timeout_ends_the_search_and_bad_requests_are_refused(built, monkeypatch):
-    monkeypatch.setattr(CURVES, made_up(lambda params: time.sleep(0.02) or 0.5))
+    monkeypatch.setattr(CURVES, made_up(lambda params: 0.5))
     with pytest.raises(ModelError, match="select is 'median'; expected mean, robust"):
         run(built, select="median")
     with pytest.raises(XlarankError, match="`trials` is 0; expected a whole number from 1"):
         run(built, trials=0)
     with pytest.raises(XlarankError, match=r"no trial .* was finished; .*`timeout`"):
         run(built, timeout=0.0)
-    layout, tile = run(built, trials=500, timeout=3.0, collection=[])
-    assert layout.fresh > 0 and tile.fresh > 0 and layout.fresh + tile.fresh <= 150
+    optimize, shares = Study.optimize, []
+
+    def one_trial(study, objective, trials, timeout, callbacks):
+        shares.append(timeout)
+        optimize(study, objective, 1, callbacks=callbacks)
+
+    monkeypatch.setattr(Study, "optimize", one_trial)
+    clock = SimpleNamespace(monotonic=lambda: len(shares))  # each collection takes a second
+    monkeypatch.setattr("xlarank.pipelines.tune.time", clock)
+    run(built, trials=500, timeout=3.0, collection=[])
+    assert shares == [1.5, 2.0]
 
 
 def test_one_family_cannot_be_tuned(tmp_path):
