@@ -39,7 +39,7 @@ class Interval:
         if isinstance(value, number) and not isinstance(value, bool) and math.isfinite(value):
             if self.low <= value <= high and not (self.above and value == self.low):
                 return int(value) if self.whole else float(value)
-        upper = f" to {self.high:.12g}" if math.isfinite(self.high) else ""
+        upper = f" to {high:.12g}" if math.isfinite(high) else ""
         noun = "a whole number" if self.whole else "a number"
         expected = f"{noun} {'above' if self.above else 'from'} {self.low:g}{upper}"
         raise ParameterError(f"{name} is {value!r}", expected=expected)

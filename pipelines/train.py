@@ -127,7 +127,7 @@ def train(
         >>> trained.to_polars().columns[:4]
         ['collection', 'ranker', 'graphs', 'score']
     """
-    Interval(1, whole=True)("`seeds`", seeds)
+    Interval(1, 1000, whole=True)("`seeds`", seeds)
     Interval(0, whole=True)("max_rows", max_rows or 0)
     require_selection("select", select)
     specs_of(model)  # raises for an unknown name

@@ -117,6 +117,8 @@ def test_settings_of_a_fit_are_whole_numbers_and_values_are_plain_ones_for_json(
         said = r"(rounds|seed|threads) is .*; expected a whole number"
         with pytest.raises(ModelError, match=said):
             FitSettings(*settings)
+    with pytest.raises(ModelError, match="expected a whole number from 1 to 2147483647"):
+        Interval(1, whole=True)("name", 2**31)
     assert [FitSettings(5, 0, n).threads for n in (-1, 0, 1)] == [0, 0, 1], "-1: all cores"
     settings = FitSettings(*np.array([5, 3, 1]))
     assert {type(settings.rounds), type(settings.seed), type(settings.threads)} == {int}

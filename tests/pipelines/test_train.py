@@ -190,7 +190,7 @@ def test_collections_that_cannot_be_learned_from(tmp_path):
 def test_bad_requests(built, tmp_path):
     also = {"collection": [LAYOUT], "also_from": [TILE]}
     for options, error, message in (
-        ({"seeds": 0}, XlarankError, "`seeds` is 0"),
+        ({"seeds": 1001}, XlarankError, "`seeds` is 1001; expected a whole number from 1 to 1000"),
         ({"model": "forest"}, ModelError, "'forest' is not a model"),
         ({"select": "median"}, ModelError, "select is 'median'; expected mean, robust"),
         (also, CollectionError, f"{LAYOUT} cannot also be trained on {TILE}; expected a layout"),
