@@ -134,10 +134,9 @@ def _evaluate(
                 add_metrics(rankings, collection, graph, name, scored, picked)
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
-        got = f"{collection} has no labelled, rankable graph in {split}"
-        if known.get(first, set()) & left_out.keys():
-            got += f" that {first} was not trained on"
-        raise CollectionError(got, do="evaluate on another split, or run cross-validate")
+        why = "; ".join(reasons(left_out)) or "it is empty"
+        do = "" if scores is not None else "evaluate on another split, or run cross-validate"
+        raise CollectionError(f"{collection} has no graph to score in {split} ({why})", do=do)
     for name, model in models.items():
         evaluation.notes += _overlap_notes(model, collection, rankings.get(name, {}).keys())
     return rankings

@@ -125,7 +125,7 @@ def test_graphs_that_the_model_was_trained_on_are_no_result(trained, tmp_path, w
         assert result.left_out == dict.fromkeys(known, "the model was trained on it")
         options["model_from"] = str(Workspace(trained).model(LAYOUTS))
     options["collection"] = [LAYOUT]
-    nothing = f"{LAYOUT} has no .* graph in {split} that lambdarank.* was not trained on"
+    nothing = f"{LAYOUT} has no graph to score in {split} .*: the model was trained on it"
     with pytest.raises(CollectionError, match=nothing):
         evaluate(trained, split=split, **options)
 
@@ -195,7 +195,7 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
     with pytest.raises(CollectionError, match=f"nothing could be evaluated on test: .*{LAYOUT}"):
         evaluate(tmp_path, split="test")
     for collections, message in (
-        ([TILE], "tile:cpu has no labelled, rankable graph in test"),
+        ([TILE], "tile:cpu has no graph to score in test .sort__a, sort__b: it has no labels.;"),
         ([], f"nothing could be evaluated on test: .*{LAYOUT}.*{TILE}"),
     ):
         with pytest.raises(CollectionError, match=message), trees.Listener() as listener:
@@ -208,7 +208,7 @@ def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, t
     assert list(result.report) == [LAYOUT]
     assert list(result.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
     assert result.left_out.pop(f"{TILE} even__a") == "all its configurations cost the same"
-    assert result.left_out.pop(TILE).startswith(f"{TILE} has no labelled, rankable graph in test;")
+    assert result.left_out.pop(TILE).startswith(f"{TILE} has no graph to score in test (")
     withheld = [f"{LAYOUT} omega__a", f"{LAYOUT} omega__b", f"{TILE} sort__a", f"{TILE} sort__b"]
     assert result.left_out == dict.fromkeys(withheld, "it has no labels")
 
