@@ -33,7 +33,7 @@ _SCHEMA: Final = pl.Schema(
     }
 )
 #: Errors of damaged files; a panic of polars is no `Exception`.
-_DAMAGED: Final = (OSError, ValueError, PolarsError, PanicException)
+_DAMAGED: Final = (OSError, ValueError, TypeError, PolarsError, PanicException)
 
 
 @dataclass(frozen=True)

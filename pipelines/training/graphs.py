@@ -77,7 +77,7 @@ class TrainingRows:
         card = ModelCard(
             collection=str(self.collection),
             rounds=settings.rounds,
-            recipe=Recipe.of(self.collection.kind, self.target),
+            recipe=Recipe.of(self.collection.kind, self.collection.hardware),
             trained_on={"train": self.data.names},
             target=self.target,
         )

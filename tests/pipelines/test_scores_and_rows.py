@@ -122,8 +122,9 @@ def test_the_first_wrong_row_is_named(shared_built, tmp_path):
         with pytest.raises(XlarankError, match=message):
             submitted(shared_built, tmp_path, path)
         assert not (tmp_path / "out.csv").exists()
-    with pytest.raises(XlarankError, match="cannot be read"):
-        Scores.read(tmp_path, "test")
+    for wrong in (tmp_path, [right]):
+        with pytest.raises(XlarankError, match="cannot be read"):
+            Scores.read(wrong, "test")
 
 
 @pytest.mark.parametrize("collection", [LAYOUT, TILE])
@@ -235,11 +236,12 @@ def test_a_ranker_fitted_on_a_frame_prices_the_copies_of_a_graph_as_its_rows(
     shared_tree, shared_built
 ):
     rows = xlarank.load_rows(shared_built, LAYOUT)
-    ranker = xlarank.GraphRanker("ranknet", n_estimators=5, n_jobs=1).fit(rows)
     graph = rows.filter(pl.col("graph") == "delta__a")
-    scores = ranker.predict(graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
-    assert scores[graph["configuration"]].tolist() == ranker.predict(graph).tolist()
-    assert ranker.target_ == "cpu"
+    for target in (None, "tpu-v4"):
+        ranker = xlarank.GraphRanker("ranknet", n_estimators=5, n_jobs=1, target=target).fit(rows)
+        scores = ranker.predict(graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
+        assert scores[graph["configuration"]].tolist() == ranker.predict(graph).tolist()
+        assert ranker.target_ == (target or "cpu")
 
 
 def test_frames_that_are_refused(shared_built):
