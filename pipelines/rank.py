@@ -84,7 +84,7 @@ def rank_folder(
     Hidden files and folders, and virtual environments, are left out. Raises `GraphFileError` if
     nothing is left.
     """
-    environments = {path.parent for path in folder.rglob("pyvenv.cfg")}
+    environments = {path.parent for path in folder.rglob("*/pyvenv.cfg")}
     files = []
     for path in sorted(folder.rglob("*.npz")):
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)

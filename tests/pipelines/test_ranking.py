@@ -262,7 +262,8 @@ def test_graphs_of_a_folder_are_ranked_and_other_files_named(tree, shared_traine
     for ignored in (".venv/lib", "env/lib"):
         (folder / ignored).mkdir(parents=True)
         shutil.copy(folder / "delta__a.npz", folder / ignored / "test-data.npz")
-    (folder / "env/pyvenv.cfg").write_text("")
+    for environment in ("env", "."):  # a folder that was named is read
+        (folder / environment / "pyvenv.cfg").touch()
     rankings, broken = rank_folder(folder, shared_trained)
     assert set(rankings) == {"delta__a", "delta__b"} and set(broken) == {"broken"}
     alone = run(shared_trained, folder / "delta__a.npz")
