@@ -97,8 +97,8 @@ def _evaluate(
     """Return the metrics of what ranks, of the trained model beside it and of rules."""
     split = evaluation.graphs
     manifest = read_manifest(workspace, collection, split)
+    do = "" if scores is not None else "run cross-validate for scores out of fold"
     if manifest is None:
-        do = "run cross-validate for scores out of fold"
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}", do=do)
     models: dict[str, Model] = {}
     scorers: dict[str, Callable[[GraphRows], Floats | None]] = {}
@@ -135,7 +135,6 @@ def _evaluate(
     evaluation.left_out |= {f"{collection} {graph}": reason for graph, reason in left_out.items()}
     if not rankings:
         why = "; ".join(reasons(left_out)) or "it is empty"
-        do = "" if scores is not None else "evaluate on another split, or run cross-validate"
         raise CollectionError(f"{collection} has no graph to score in {split} ({why})", do=do)
     for name, model in models.items():
         evaluation.notes += _overlap_notes(model, collection, rankings.get(name, {}).keys())
