@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import stat
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
@@ -37,12 +38,14 @@ class NpzReader:
 
     def __init__(self, path: Path) -> None:
         with _refusing(f"{path.name} cannot be opened", "a complete npz (zip) archive"):
-            if not path.exists():
+            try:  # Path.exists of Python 3.14 hides missing permissions
+                status = path.stat()
+            except (FileNotFoundError, NotADirectoryError) as error:
                 got = f"{path} does not exist"
-                raise GraphFileError(got, expected="an npz file", do="check the path")
-            if not path.is_file():
+                raise GraphFileError(got, expected="an npz file", do="check the path") from error
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError("it is not a regular file")  # opening a named pipe would wait forever
-            self._bytes = path.stat().st_size
+            self._bytes = status.st_size
             self._zip = zipfile.ZipFile(path)
         self._headers: dict[str, NDArray[Any]] = {}
         arrays = (info for info in self._zip.infolist() if info.filename.endswith(".npy"))

@@ -183,7 +183,9 @@ def test_special_files_are_refused_and_missing_arrays_named(path, graph_file):
     path.write_bytes(archive_of(layout_arrays()))
     assert read_graph(path).nodes == 5
     os.mkfifo(path.with_name("pipe"))
+    path.with_name("loop").symlink_to("loop")
     for name, words in (
+        ("loop", "symbolic links"),
         *((".", "cannot be opened"), ("pipe", "not a regular file"), ("x" * 300, "x" * 300)),
         *((name, "does not exist") for name in ("alex.npz/b.npz", "absent.npz")),
     ):
