@@ -144,7 +144,9 @@ def why_broken(files: Sequence[GraphFile], error: Exception) -> str:
         case GraphFileError():
             return str(error)
         case OSError():
-            return f"{names} cannot be read ({error.strerror or error})"
+            got = f"{names} cannot be read ({error.strerror or error})"
+            do = "check the path and its permissions"
+            return str(XlarankError(got, expected="a readable npz file", do=do))
         case MemoryError():
             return f"no memory for {names}; run again with `jobs=1`"
         # matched by name, because Dask is optional

@@ -233,6 +233,7 @@ def test_odd_names_and_files_are_taken_or_refused_one_by_one(tree, tmp_path):
     refused = {f"{LAYOUT} valid {name}" for name in (*unsafe, *unreadable)}
     assert set(report.broken) == {*refused, f"{harmful} valid alpha__a"}
     assert all(f"{name}.npz" in report.broken[f"{LAYOUT} valid {name}"] for name in unreadable)
+    assert all("; expected " in reason for reason in report.broken.values())
     assert set(manifest(work, split="valid").broken) == {*unsafe, *unreadable}
     rows = stored(work, split="valid")
     assert set(rows) == {*harmless, *TREE[LAYOUT]["valid"], "alike__a", "even__a"}
