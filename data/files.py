@@ -130,8 +130,11 @@ def from_json(cls: type[T], value: Any, where: str = "it") -> T:
     if not isinstance(value, dict):
         raise TypeError(f"{where} is no JSON object")
     hints = typing.get_type_hints(cls)
-    # `cls` names missing and unknown entries
-    return cls(**{name: _checked(hints.get(name, Any), value[name], name) for name in value})
+    entries = {name: _checked(hints.get(name, Any), value[name], name) for name in value}
+    try:
+        return cls(**entries)
+    except TypeError as error:  # its words name missing and unknown entries
+        raise TypeError(str(error).replace(f"{cls.__name__}.__init__()", where)) from error
 
 
 def _checked(annotation: Any, value: Any, name: str) -> Any:

@@ -85,8 +85,8 @@ def cross_validate(
                     rankings = _kept_by_train(work, each, trained, evaluation)
                 else:
                     training = training_set_of(work, each, trained)
-                    settings = replace(settings, rounds=card.rounds)
-                    rankings = _out_of_fold(training, [trained], by, settings, evaluation)
+                    same_rounds = replace(settings, rounds=card.rounds)
+                    rankings = _out_of_fold(training, [trained], by, same_rounds, evaluation)
             evaluation.rankings[str(each)] = rankings
     if not evaluation.rankings:
         why = "; ".join(reasons(evaluation.left_out))

@@ -63,10 +63,13 @@ def evaluate(
         got = "the models were trained on the train split"
         raise XlarankError(got, do="run cross-validate for scores out of fold")
     if official_indices is not None and not Path(official_indices).is_dir():
-        raise XlarankError(f"{official_indices} is no folder", expected="the official indices")
+        expected = "a folder of <source>_<search>.json files"
+        raise XlarankError(f"{official_indices} is no folder", expected=expected)
     work = Workspace.of(workspace)
     evaluation = Evaluation(split)
     chosen = labelled_collections(work, collection)
+    if official_indices is not None and all(each.kind == "tile" for each in chosen):
+        raise CollectionError("`official_indices` are for layouts", expected="a layout collection")
     if given is not None:
         graphs = {}
         for each in chosen:

@@ -178,15 +178,15 @@ def run_length(tile: Floats, extents: Floats) -> Floats:
 def kernel_families(context: TileContext) -> tuple[str, ...]:
     """Return the possible families of the kernel, sorted; usually one.
 
-    Cross-validation holds out kernels by kind. A kind is a loop nest: sizes, names and operations
-    around the main one are ignored. The file does not say which dimensions a dot contracts or a
-    reduction sums along, so a kernel with a square operand may have several families.
+    Cross-validation holds out kernels by family. A family is a loop nest: sizes, names and
+    operations around the main one are ignored. The file does not say which dimensions a dot
+    contracts or a reduction sums along, so a kernel with a square operand may have several.
 
     Convolutions are depthwise (several feature groups), strided, dilated (input) or pointwise (a
     window of 1); dots are batched or transpose an operand (the left one from batch, rows,
     contracted, the right one from batch, contracted, columns); reductions sum along the minor
     dimension or not; windows, sorts and data movement are split by opcode; other classes of the
-    main node (elementwise, broadcast, other) are one kind each.
+    main node (elementwise, broadcast, other) are one family each.
 
     >>> from xlarank.data.graph import read_graph
     >>> from xlarank.data.collection import SAMPLE
@@ -197,24 +197,24 @@ def kernel_families(context: TileContext) -> tuple[str, ...]:
     >>> families("train/matmul__a.npz")  # 256 x 256 times 256 x 384
     ('dot', 'dot left-transposed')
     """
-    kind = context.main_class
+    main_class = context.main_class
     opcode = OPCODES[int(context.graph.opcode[context.main])]
-    if kind == "convolution":
+    if main_class == "convolution":
         names = ("window_stride_0", "window_base_dilation_0", "window_size_0")
         windows = (context.column(name, MAX_RANK) for name in names)
         stride, dilation, size = (window[context.main].max() for window in windows)
         depthwise = context.column("feature_group_count")[context.main] > 1
         words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1}
         words["pointwise"] = size == 1
-        return (" ".join([kind, *(word for word, applies in words.items() if applies)]),)
-    if kind == "dot":
-        return _dot_kinds(context)
+        return (" ".join([main_class, *(word for word, applies in words.items() if applies)]),)
+    if main_class == "dot":
+        return _dot_families(context)
     if opcode == "reduce":
-        return _reduction_kinds(context)
-    return (opcode if kind in ("reduce", "transpose", "reshape", "slice") else kind,)
+        return _reduction_families(context)
+    return (opcode if main_class in ("reduce", "transpose", "reshape", "slice") else main_class,)
 
 
-def _dot_kinds(context: TileContext) -> tuple[str, ...]:
+def _dot_families(context: TileContext) -> tuple[str, ...]:
     """Return the families of a dot; an operand with equal sizes may be transposed or not."""
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
@@ -231,7 +231,7 @@ def _dot_kinds(context: TileContext) -> tuple[str, ...]:
     return tuple(sorted(map("".join, product(*words))))
 
 
-def _reduction_kinds(context: TileContext) -> tuple[str, ...]:
+def _reduction_families(context: TileContext) -> tuple[str, ...]:
     """Return the families of a reduction, by the dimensions whose removal gives the output."""
     if len(context.main_operands) == 0:
         return ("reduce",)

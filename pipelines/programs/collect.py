@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import CompilerError, WorkspaceError
+from xlarank.data.errors import CompilerError, WorkspaceError, naming
 from xlarank.data.files import atomic_write, read_text, regular_only, write_json
 from xlarank.data.hardware import DEFAULT_CHIP
 from xlarank.data.hlo.messages import Message
@@ -58,7 +58,8 @@ def collect(
             return path, stored, False
         rng = np.random.default_rng(seed)
         candidates = tied_candidates(loaded.graph)
-        codes = random_configurations(candidates, configs, rng)
+        with naming(loaded.name):
+            codes = random_configurations(candidates, configs, rng)
         rows = candidates.expand(codes)
         with Journal(path.with_name(f".{loaded.name}.journal"), settings) as journal:
             outcomes = _compile(compiler, journal, loaded, rows)

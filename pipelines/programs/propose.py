@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CompilerError, ParameterError
+from xlarank.data.errors import CompilerError, ParameterError, naming
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hardware import DEFAULT_CHIP, TPUGRAPHS, TPUS, WORDS, require_hardware
 from xlarank.data.hlo.encoding import shape_text
@@ -50,7 +50,8 @@ def propose(
     graph, module = _read(program, hardware)
     graph = replace(graph, target=hardware or graph.target)
     candidates = tied_candidates(graph)
-    codes = random_configurations(candidates, configs, np.random.default_rng(seed))
+    with naming(graph.name):
+        codes = random_configurations(candidates, configs, np.random.default_rng(seed))
     return candidates.graph(graph, codes), module
 
 

@@ -328,7 +328,11 @@ KINDS = {
 
 def test_the_sample_is_of_the_kinds_that_it_was_written_as():
     paths = [*SAMPLE.glob("tile/cpu/*/*.npz")]
-    kinds_of = {path.stem: kernel_families(TileContext(read_graph(path, "tile"))) for path in paths}
-    assert kinds_of and all(KINDS[name.split("__")[0]] in kinds_of[name] for name in kinds_of)
+    families_of = {
+        path.stem: kernel_families(TileContext(read_graph(path, "tile"))) for path in paths
+    }
+    assert families_of and all(
+        KINDS[name.split("__")[0]] in families_of[name] for name in families_of
+    )
     # kernels with a square operand or result, in which either dimension could be the contracted one
-    assert sum(len(kinds) > 1 for kinds in kinds_of.values()) == 13
+    assert sum(len(families) > 1 for families in families_of.values()) == 13

@@ -109,7 +109,7 @@ def test_a_card_cannot_name_a_folder_outside(folder, tmp_path):
         ({"members": {}}, "no members"),
         ({"members": {}, "rule": ["speed"]}, "its rule is of other columns"),
         ({"members": []}, r"cannot be used \(members is '\[\]', not dict"),
-        ({"recipe": {"tier": "full"}}, "cannot be used .* unexpected keyword argument 'tier'"),
+        ({"recipe": {"tier": "full"}}, "recipe got an unexpected keyword argument"),
         ({"recipe": {}}, "missing 3 required positional arguments"),
         ({"recipe": [3]}, "recipe is no JSON object"),
         ({"collection": 3}, "collection is '3', not str"),

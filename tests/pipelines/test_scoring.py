@@ -186,8 +186,10 @@ def test_official_indices_restrict_layout_graphs(shared_trained, tmp_path):
     (folder / "cpu_random.json").rename(folder / "xla_default.json")
     with pytest.raises(CollectionError, match=r"cpu_random\.json cannot be read"):
         evaluate(shared_trained, official_indices=folder, collection=[LAYOUT])
-    with pytest.raises(XlarankError, match="absent is no folder; expected the official indices"):
+    with pytest.raises(XlarankError, match="absent is no folder; expected a folder of"):
         evaluate(shared_trained, official_indices=tmp_path / "absent")
+    with pytest.raises(CollectionError, match="`official_indices` are for layouts"):
+        evaluate(shared_trained, official_indices=folder, collection=[TILE])
 
 
 def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree, trained, tmp_path):
